@@ -11,6 +11,7 @@ import torch
 
 from cutegen.runtime.call_faults import find_faults
 from cutegen.runtime.mla_decode.plan import MlaPlan
+from cutegen.runtime.mla_decode.reference import sink_factor
 from cutegen.runtime.mla_decode.tiling import MlaTiling, workspace_elements
 
 PARTS_KEYS = 512
@@ -57,8 +58,12 @@ class CpuMla(MlaPlan):
             if find_faults(self.extents, args, values[:-2], self.device, ""):
                 raise ValueError("Mismatched Tensor on argument")  # as TVM FFI does, in words that help nobody
             self.launched.append(key)
-            queries, rest = values[: len(self.queries)], values[len(self.queries) :]
-            run(self, torch.cat(queries, -1), *rest)
+            queries, (cache, table, lengths, *rest) = values[: len(self.queries)], values[len(self.queries) :]
+            sink = rest.pop(int(self.has_scale)) if self.has_sink else None
+            run(self, torch.cat(queries, -1), cache, table, lengths, *rest)
+            if sink is not None:
+                out, lse = rest[-6], rest[-5]
+                out *= sink_factor(lse.mT if self.lse_layout == "bhs" else lse, sink)
 
         return kernel
 

@@ -53,6 +53,7 @@ kv_cache:
   row_bytes: 672
 q: split
 lse: {base: 2, layout: bsh}
+sink: true
 scheduler: {unit: 2, split_columns: false}
 """
 # Rows that a warpgroup gathers in small pages, all of one scale, in single blocks that nothing is fetched ahead of.
@@ -71,6 +72,7 @@ kv_cache:
 keys: {topk: [1, 512]}
 q: split
 lse: {base: 2, layout: bsh}
+sink: true
 scheduler: {unit: 1, split_columns: false}
 pipeline: {prefetch: 0}
 """
@@ -78,7 +80,8 @@ WIDE = PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\nkv
 # Forms beyond the shipped ones, which are pairs and single blocks in pages of 64. None is left out that no other holds:
 # `fewest_registers` has small pages and another LSE, and guesses its part, but loads no keys by the guess, `single`
 # large pages, parts of Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits,
-# and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages, `sparse` gathers rows.
+# and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages, `sparse` gathers rows, and
+# both have a sink.
 EDGES = {
     "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 200}}\n",
     "quantised": QUANTISED + "warpgroups: {consumer: {registers: 200}}\n",

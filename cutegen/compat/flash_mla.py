@@ -1,15 +1,15 @@
-"""FlashMLA's interface to dense MLA decode, so that switching to a kernel of cutegen is one import:
+"""FlashMLA's interface to MLA decode, so that switching to a kernel of cutegen is one import:
 
     from cutegen.compat.flash_mla import flash_mla_with_kvcache, get_mla_metadata
 
 Arguments mean what they mean there. What differs: work is scheduled inside the kernel, so metadata are placeholders
 that nothing reads; pages of 16, 32 and 128 tokens are taken as well; the stride from page to page may be any multiple
-of 16 bytes. FP8 caches, sparse attention (`indices`, `attn_sink` and what belongs to them) and devices other than sm_90
-are refused.
+of 16 bytes; sparse attention takes any number of heads and indices, and an index of no row of the cache is no key.
+Dense attention over an FP8 cache, `extra_k_cache` and what belongs to it, and devices other than sm_90 are refused.
 
-A kernel is rendered when it is first needed, for the dtype, the page size and the mask, with 1 to 128 heads and 1 to 16
-new tokens promised, into a folder that the process deletes when it ends; it is compiled at its first call, or found
-compiled in the cache.
+A kernel is rendered when it is first needed, for the dtype, the page size and the mask, or for sparse attention over a
+cache of 656 bytes a token with or without a sink. It promises 1 to 128 heads and 1 to 16 new tokens, and lies in a
+folder that the process deletes when it ends; it is compiled at its first call, or found compiled in the cache.
 `prepare` does both ahead of time, before a CUDA graph is captured for example. `use(plan)` puts a generated plan of
 one's own in its place (`from generated.my_spec import PLAN`).
 """
@@ -21,22 +21,32 @@ import dataclasses
 import importlib
 import importlib.util
 import os
-import re
 import sys
 import threading
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from cutegen.compat.flash_mla_arguments import (
+    SPARSE_ROW,
+    as_bytes,
+    check_shapes,
+    check_sparse,
+    check_tensor,
+    find_lengths,
+    read_scale,
+    refuse,
+    rename,
+)
 from cutegen.runtime.arguments import range_fault
-from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM
+from cutegen.runtime.mla_decode.inputs import QUERY_DIM
 from cutegen.runtime.mla_decode.plan import MlaPlan
 from cutegen.runtime.mla_decode.tiling import row_blocks
 from cutegen.runtime.temporary import TemporaryFolder
 
 # FlashMLA's buffers, which callers copy: eight int32 for each part of the work, and a prefix sum over the batch.
 METADATA_WIDTH = 8
-MOST_TOKENS, MOST_HEADS = 16, 128  # that rendered plans promise
+MOST_TOKENS, MOST_HEADS, MOST_INDICES = 16, 128, 1 << 17  # that rendered plans promise
 SPEC = """\
 cutegen: 1
 kernel: mla_decode
@@ -47,11 +57,25 @@ query_len: [1, {tokens}]
 mask: {mask}
 kv_cache: {{page_size: {page_size}}}
 """
-_PASSED = {"kv_cache": "k_cache.squeeze(2)", "seq_lens": "cache_seqlens"}
+SPARSE_SPEC = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: bf16
+heads: [1, {heads}]
+query_len: [1, {tokens}]
+mask: none
+kv_cache:
+  page_size: {page_size}
+  latent: {{dtype: e4m3, scale: {{dtype: f32, block: 128}}}}
+  rope: {{dtype: bf16}}
+keys: {{topk: [1, {topk}]}}
+sink: {sink}
+"""
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
 _lock = threading.Lock()
 _given: list[MlaPlan] = []
-_rendered: dict[tuple[str, int, bool], MlaPlan] = {}
+_rendered: dict[tuple[Any, ...], MlaPlan] = {}
 
 
 @dataclasses.dataclass
@@ -74,6 +98,7 @@ class FlashMLASchedMeta:
     config: Config | None = None
     tile_scheduler_metadata: Any = None
     num_splits: Any = None
+    lengths: Any = None  # of sparse calls without topk_length: all indices
 
 
 def get_mla_metadata(
@@ -88,12 +113,13 @@ def get_mla_metadata(
 
     Nothing in them depends on the lengths: they need not be made again when lengths change.
     """
-    _refuse(is_fp8_kvcache=bool(is_fp8_kvcache), topk=topk)
+    if topk is None:
+        refuse(is_fp8_kvcache=bool(is_fp8_kvcache))
     if cache_seqlens is None:
         return FlashMLASchedMeta(), None
     if num_heads_k != 1:
         raise ValueError(f"flash_mla: num_heads_k is {num_heads_k}; MLA decode has one KV head")
-    _check_tensor("cache_seqlens", cache_seqlens)
+    check_tensor("cache_seqlens", cache_seqlens)
     return _placeholders(cache_seqlens.shape[0], num_q_tokens_per_head_k or 1, cache_seqlens.device)
 
 
@@ -120,40 +146,53 @@ def flash_mla_with_kvcache(
 ) -> tuple[Any, Any]:
     """(out [batch, seq_len_q, heads, 512] in q's dtype, lse [batch, heads, seq_len_q], f32, natural logarithm).
 
+    With `indices` int32 [batch, seq_len_q, topk] attention is sparse: k_cache [pages, page_size, 1, 656] of any 8-bit
+    type, is_fp8_kvcache True, causal False, q bf16; block_table and cache_seqlens are not read. An index is page *
+    page_size + slot. topk_length int32 [batch]: of each request's tokens only so many indices count. attn_sink f32
+    [heads]: out is times e^lse / (e^lse + e^attn_sink), lse is not. Else attention is dense:
+
     q [batch, seq_len_q, heads, 576] bf16 or f16, k_cache [pages, page_size, 1, 576], block_table [batch, max_pages] and
     cache_seqlens [batch] int32. softmax_scale: by default 576 ** -0.5. causal: aligned to the last key. A row without
     keys has output 0 and LSE +inf. descale_q, descale_k: of 8-bit inputs, not read. TypeError, ValueError: arguments
     that do not fit, in words.
     """
-    _refuse(
-        is_fp8_kvcache=bool(is_fp8_kvcache),
-        indices=indices,
-        attn_sink=attn_sink,
+    refuse(
         extra_k_cache=extra_k_cache,
         extra_indices_in_kvcache=extra_indices_in_kvcache,
-        topk_length=topk_length,
         extra_topk_length=extra_topk_length,
     )
-    _check_shapes(q, k_cache, head_dim_v)
+    if indices is None:
+        refuse(is_fp8_kvcache=bool(is_fp8_kvcache), attn_sink=attn_sink, topk_length=topk_length)
+    else:
+        check_sparse(indices, bool(is_fp8_kvcache), causal)
+    check_shapes(q, k_cache, head_dim_v, sparse=indices is not None)
     batch, query_len, heads, _ = q.shape
-    page_size = k_cache.shape[1]
+    page_size, topk = k_cache.shape[1], None if indices is None else indices.shape[-1]
     metadata = tile_scheduler_metadata if isinstance(tile_scheduler_metadata, FlashMLASchedMeta) else None
-    config = FlashMLASchedMeta.Config(batch, query_len, heads, page_size, 1, causal)
+    config = FlashMLASchedMeta.Config(batch, query_len, heads, page_size, 1, causal, topk is not None, topk)
     if metadata:
         _compare(metadata, num_splits, config)
-    dtype = str(q.dtype).removeprefix("torch.")
-    plan = find_plan(dtype, page_size, causal or query_len == 1, query_len, heads)
-    if query_len > 1 and q.stride(1) != heads * q.stride(2):
-        q = q.contiguous()
-    scale = QUERY_DIM**-0.5 if softmax_scale is None else _read_scale(softmax_scale)
+    scale = QUERY_DIM**-0.5 if softmax_scale is None else read_scale(softmax_scale)
+    if indices is None:
+        dtype = str(q.dtype).removeprefix("torch.")
+        plan = find_plan(dtype, page_size, causal or query_len == 1, query_len, heads)
+        if query_len > 1 and q.stride(1) != heads * q.stride(2):
+            q = q.contiguous()
+        values = (q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
+    else:
+        plan = find_sparse_plan(page_size, attn_sink is not None, query_len, heads, topk)
+        lengths = find_lengths(metadata and metadata.lengths, topk_length, indices)
+        sink = () if attn_sink is None else (attn_sink,)
+        values = (q, as_bytes(k_cache.squeeze(2)), indices, lengths, *sink, scale)
     try:
-        result: tuple[Any, Any] = plan.kernel_fn(q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
+        result: tuple[Any, Any] = plan.kernel_fn(*values)
     except (TypeError, ValueError) as refused:
-        refused.args = tuple(_rename(text) for text in refused.args)
+        refused.args = tuple(rename(text) for text in refused.args)
         raise
     if metadata and not metadata.have_initialized:  # not before: a refused call leaves them as they were
         metadata.tile_scheduler_metadata, metadata.num_splits = _placeholders(batch, query_len * heads, q.device)
         metadata.have_initialized, metadata.config = True, config
+        metadata.lengths = values[3] if indices is not None and topk_length is None else None
     return result
 
 
@@ -164,25 +203,36 @@ def use(plan: MlaPlan) -> None:
         raise TypeError(f"flash_mla: {plan!r} is not a plan of MLA decode; pass PLAN of a generated package")
     if plan.split_q or plan.lse_base != "e" or plan.lse_layout != "bhs":
         raise ValueError(f"flash_mla: {plan.name} needs q: joined, lse: {{base: e, layout: bhs}} in its spec")
-    if plan.cache_format is not None:
+    if plan.sparse and plan.row_bytes != SPARSE_ROW:
+        raise ValueError(f"flash_mla: {plan.name} reads {plan.row_bytes} bytes a token; sparse calls have {SPARSE_ROW}")
+    if not plan.sparse and plan.cache_format is not None:
         raise ValueError(
-            f"flash_mla: {plan.name} reads a quantised cache, which these calls do not take; call its plan"
+            f"flash_mla: {plan.name} reads a quantised cache, which dense calls do not take; call its plan"
         )
+    if not plan.sparse and plan.has_sink:
+        raise ValueError(f"flash_mla: {plan.name} takes a sink, which dense calls do not have; call its plan")
     _given.insert(0, plan)
 
 
-def prepare(dtype: Any = "bfloat16", page_size: int = 64, causal: bool = True) -> MlaPlan:
+def prepare(
+    dtype: Any = "bfloat16", page_size: int = 64, causal: bool = True, *, sparse: bool = False, sink: bool = False
+) -> MlaPlan:
     """Compiles every plan that such calls may go to: those that were given to `use`, and the rendered one unless one of
     them takes all calls. Without it the first calls do. Returns the one that is asked first. dtype: torch's, or its
-    name there."""
-    kind = (str(dtype).removeprefix("torch."), page_size, causal)
-    plans = [plan for plan in _given if _takes(plan, *kind) or _takes(plan, *kind, query_len=1)]
-    corners = list(product((1, MOST_TOKENS), (1, MOST_HEADS)))
-    if not any(all(_takes(plan, *kind, *corner) for corner in corners) for plan in plans):
-        plans.append(_find_rendered(*kind))
+    name there. sparse: calls with indices, and with attn_sink or not; then dtype and causal say nothing."""
+    if sparse:
+        corners = product((1, MOST_TOKENS), (1, MOST_HEADS), (1, MOST_INDICES))
+        given = [plan for plan in _given if _takes_sparse(plan, page_size, sink)]
+        plans = list(dict.fromkeys([*given, *(find_sparse_plan(page_size, sink, *corner) for corner in corners)]))
+    else:
+        kind = (str(dtype).removeprefix("torch."), page_size, causal)
+        plans = [plan for plan in _given if _takes(plan, *kind) or _takes(plan, *kind, query_len=1)]
+        corners_of_rows = list(product((1, MOST_TOKENS), (1, MOST_HEADS)))
+        if not any(all(_takes(plan, *kind, *corner) for corner in corners_of_rows) for plan in plans):
+            plans.append(_find_rendered(*kind))
     for plan in plans:
         plan.warm_up()
-    return find_plan(*kind)
+    return find_sparse_plan(page_size, sink) if sparse else find_plan(*kind)
 
 
 def find_plan(
@@ -194,13 +244,45 @@ def find_plan(
     return next((plan for plan in _given if _takes(plan, *kind, query_len, heads)), None) or _find_rendered(*kind)
 
 
+def find_sparse_plan(
+    page_size: int = 64,
+    sink: bool = False,
+    query_len: int | None = None,
+    heads: int | None = None,
+    topk: int | None = None,
+) -> MlaPlan:
+    """The plan that runs a sparse call, as `find_plan` finds that of a dense one."""
+    asked = (page_size, sink, query_len, heads, topk)
+    return next((plan for plan in _given if _takes_sparse(plan, *asked)), None) or _find_rendered(
+        SPARSE_ROW, page_size, sink
+    )
+
+
+def _takes_sparse(
+    plan: MlaPlan,
+    page_size: int,
+    sink: bool,
+    query_len: int | None = None,
+    heads: int | None = None,
+    topk: int | None = None,
+) -> bool:
+    """Whether a plan promises to run a sparse call."""
+    extents = (("query_len", query_len), ("heads", heads), ("topk", topk))
+    return (
+        plan.sparse
+        and (plan.page_size, plan.has_sink) == (page_size, sink)
+        and not any(n is not None and range_fault(d, n, plan.dims[d]) for d, n in extents)
+    )
+
+
 def _takes(
     plan: MlaPlan, dtype: str, page_size: int, causal: bool, query_len: int | None = None, heads: int | None = None
 ) -> bool:
     """Whether a plan promises to run a call; with one token a mask makes no difference."""
     extents = (("query_len", query_len), ("heads", heads))
     return (
-        (plan.dtype, plan.page_size) == (dtype, page_size)
+        not plan.sparse
+        and (plan.dtype, plan.page_size) == (dtype, page_size)
         and (plan.causal == causal or query_len == 1)
         and not any(n is not None and range_fault(d, n, plan.dims[d]) for d, n in extents)
     )
@@ -214,17 +296,23 @@ def _find_rendered(*kind: Any) -> MlaPlan:
     return _rendered[kind]
 
 
-def _render(dtype: str, page_size: int, causal: bool) -> MlaPlan:
+def _render(dtype: Any, page_size: int, flag: bool) -> MlaPlan:
+    """flag: whether there is a mask, or of sparse attention, which has SPARSE_ROW for a dtype, a sink."""
     from cutegen.diagnostics import SpecError
     from cutegen.render import render_package
     from cutegen.resolve import resolve_document
     from cutegen.spec import load_text
 
-    if dtype not in _SHORT:
+    extents = {"page_size": page_size, "tokens": MOST_TOKENS, "heads": MOST_HEADS}
+    if dtype == SPARSE_ROW:
+        name = f"flash_mla_sparse{'_sink' * flag}_page{page_size}"
+        text = SPARSE_SPEC.format(sink=str(flag).lower(), topk=MOST_INDICES, **extents)
+    elif dtype in _SHORT:
+        mask = "causal" if flag else "none"
+        name = f"flash_mla_{_SHORT[dtype]}_{mask}_page{page_size}"
+        text = SPEC.format(dtype=_SHORT[dtype], mask=mask, **extents)
+    else:
         raise TypeError(f"flash_mla: q has dtype {dtype}, needs bfloat16 or float16")
-    mask = "causal" if causal else "none"
-    name = f"flash_mla_{_SHORT[dtype]}_{mask}_page{page_size}"
-    text = SPEC.format(dtype=_SHORT[dtype], mask=mask, page_size=page_size, tokens=MOST_TOKENS, heads=MOST_HEADS)
     try:
         package = render_package(resolve_document(load_text(text, name), None).resolved)
     except SpecError as error:
@@ -260,50 +348,6 @@ def _import_plan(folder: Path, module: str) -> MlaPlan:
     spec.loader.exec_module(sys.modules[module])
     plan: MlaPlan = sys.modules[module].PLAN
     return plan
-
-
-_SUPPORTED = "dense decode over bf16 or f16 only"
-
-
-def _refuse(**unsupported: Any) -> None:
-    for name, value in unsupported.items():
-        if value is not None and value is not False:
-            raise NotImplementedError(f"flash_mla: {name} is not supported: {_SUPPORTED}")
-
-
-def _check_shapes(q: Any, k_cache: Any, head_dim_v: int) -> None:
-    """What must hold before a plan can be asked for the rest."""
-    if head_dim_v != LATENT_DIM:
-        raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
-    _check_tensor("q", q)
-    _check_tensor("k_cache", k_cache)
-    if k_cache.element_size() == 1:  # whether or not is_fp8_kvcache says so
-        raise NotImplementedError(f"flash_mla: k_cache has dtype {k_cache.dtype}, an fp8 cache: {_SUPPORTED}")
-    if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
-        raise ValueError(
-            f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
-            f"[batch, seq_len_q, heads, {QUERY_DIM}] and [pages, page_size, 1, {QUERY_DIM}]"
-        )
-
-
-def _check_tensor(name: str, value: Any) -> None:
-    if not hasattr(value, "dim"):
-        raise TypeError(f"flash_mla: {name} is {type(value).__name__}, needs a torch tensor")
-
-
-def _read_scale(value: Any) -> float:
-    """A number, or a tensor or an array of one; the plan says which numbers it takes."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise TypeError(f"flash_mla: softmax_scale is {value!r}, needs a float") from None
-
-
-def _rename(text: Any) -> Any:
-    """A plan's words with what the caller passed in place of the plan's arguments; axes are those without the head."""
-    if not isinstance(text, str):
-        return text
-    return re.sub(r"\b(kv_cache|seq_lens)\b", lambda name: _PASSED[name[0]], text)
 
 
 def _compare(metadata: FlashMLASchedMeta, num_splits: Any, config: FlashMLASchedMeta.Config) -> None:

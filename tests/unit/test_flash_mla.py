@@ -128,7 +128,8 @@ def test_rows_that_do_not_merge_are_copied(plans: list[Causal]) -> None:
             "flash_mla: is_fp8_kvcache is not supported: dense decode over",
         ),
         ({"is_fp8_kvcache": 1}, NotImplementedError, "is_fp8_kvcache is not supported"),
-        ({"indices": 1}, NotImplementedError, "indices is not supported"),
+        ({"indices": 1}, TypeError, "indices is int, needs a torch tensor"),
+        ({"extra_k_cache": 1}, NotImplementedError, "extra_k_cache is not supported"),
         ({"attn_sink": 1}, NotImplementedError, "attn_sink is not supported"),
         ({"softmax_scale": "x"}, TypeError, "flash_mla: softmax_scale is 'x', needs a float"),
         ({"softmax_scale": -1.0}, ValueError, "softmax_scale: is -1.0, needs a positive finite number"),
@@ -167,8 +168,6 @@ def test_refused_shapes(plans: list[Causal]) -> None:
         get_mla_metadata(lengths, 8, 1, is_fp8_kvcache=True)
     with pytest.raises(TypeError, match="cache_seqlens is list, needs a torch tensor"):
         get_mla_metadata([3, 4], 8, 1)
-    with pytest.raises(NotImplementedError, match="topk"):
-        get_mla_metadata(lengths, 8, 1, topk=2048)
     with pytest.raises(ValueError, match="num_heads_k is 2"):
         get_mla_metadata(lengths, 8, 2)
     with pytest.raises(TypeError, match="is not a plan of MLA decode"):

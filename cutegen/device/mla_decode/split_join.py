@@ -32,6 +32,7 @@ NONE, SHARE, ALL = 0, 1, 2  # rows that a part joins
 # that parts do not share.
 LOOKS = 32
 
+LOG2_E = 1.4426950408889634
 VECTOR = 8  # f16 values of one load
 WARP_COLUMNS = 32 * VECTOR  # of one load of a warp
 # Loads of O that a thread has in flight, and parts that may be among them. With fewer parts a thread takes more
@@ -143,14 +144,16 @@ def join(
     lse_scale: cutlass.Constexpr,
     column_block: Int32,
     column_blocks: cutlass.Constexpr[int],
+    sink: cutlass.Constexpr = None,
 ):
     """Joins all of rows origin .. origin + rows (joins: ALL) or this part's share of them (SHARE); of two column blocks
     its own half of the columns.
 
     partial_out: (slots, rows, 512) f16, columns as `first_column` says, or `first_column_of_half`; partial_lse:
     (slots * column blocks, rows, 2) f32, the LSE in base 2 and a factor of the row's values; out: (rows, 512); lse:
-    (rows,), scaled by lse_scale.
+    (rows,), scaled by lse_scale; sink: (rows,), or None.
     """
+    given = (partial_out, partial_lse, out, lse, origin, rows, lo, splits)
     first, step = warp * splits + part - lo, splits * warps  # neighbours go to different parts
     ways = 32 - Int32(cute.arch.clz(splits - 1))  # log2 of the power of two that the parts fill up to
     padded = Int32(1) << ways
@@ -166,7 +169,7 @@ def join(
         SHAPES if const_expr(column_blocks == 1) else HALF_SHAPES,
         loads,
         cutlass.min(padded, loads) if const_expr(column_blocks == 1) else loads,
-        (partial_out, partial_lse, out, lse, origin, rows, lo, splits, first, step, ways, lse_scale, column_block),
+        (*given, first, step, ways, lse_scale, column_block, sink),
         column_blocks,
     )
 
@@ -199,6 +202,7 @@ def _join_items(
     ways: Int32,
     lse_scale: cutlass.Constexpr,
     column_block: Int32,
+    sink: cutlass.Constexpr,
     column_blocks: cutlass.Constexpr[int],
     loads: cutlass.Constexpr[int],
     depth: cutlass.Constexpr[int],
@@ -247,7 +251,10 @@ def _join_items(
         for r in cutlass.range_constexpr(tall):
             tops[r], totals[r] = _weigh(norms[None, None, r], last, sides)
         for r in cutlass.range_constexpr(tall):
-            scale = cute.arch.rcp_approx(totals[r]) if totals[r] > 0.0 else Float32(0.0)
+            divisor = totals[r]
+            if const_expr(sink is not None):
+                divisor = add_sink(totals[r], tops[r], sink, cutlass.min(row + r, end - 1))
+            scale = cute.arch.rcp_approx(divisor) if totals[r] > 0.0 else Float32(0.0)
             for w in cutlass.range_constexpr(wide):
                 acc = cute.make_rmem_tensor(VECTOR, Float32)
                 acc.fill(0.0)
@@ -271,6 +278,12 @@ def _join_items(
                 top, total = tops[r], totals[r]
         if column_block == 0 and at == column and lane < tall and row + lane < end:  # the first columns
             lse[row + lane] = (cute.math.log2(total, fastmath=True) + top) * lse_scale if total > 0.0 else Float32.inf
+
+
+@cute.jit
+def add_sink(total: Float32, reference: Float32, sink: cute.Tensor, row: Int32) -> Float32:
+    """What the weights of a row are divided by: their sum, relative to 2^reference, and what its sink adds to it."""
+    return total + cute.math.exp2(sink[row] * LOG2_E - reference, fastmath=True)
 
 
 @cute.jit

@@ -33,7 +33,7 @@ def list_baselines(plan: MlaPlan) -> Iterator[Baseline]:
     if plan.sparse:
         yield from list_sparse_baselines(plan)
         return
-    if not plan.split_q and plan.cache_format is None:
+    if not plan.split_q and plan.cache_format is None and not plan.has_sink:
         comparable = plan.lse_base == "e" and plan.lse_layout == "bhs"
         yield Baseline(
             "flash_mla",
@@ -69,6 +69,8 @@ def list_baselines(plan: MlaPlan) -> Iterator[Baseline]:
             rival="FlashAttention-3",
         )
     yield Baseline("paged_read", "reads the pages of the cache", _bind_paged_read(plan), complete=False, bound=True)
+    if plan.has_sink:
+        return
     yield Baseline(
         "torch",
         "dense copy of the cache, softmax, two products",

@@ -37,6 +37,7 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
         lse_layout=spec.lse.layout,
         cache=_cache_format(spec.kv_cache),
         topk=topk,
+        sink=spec.sink,
         ready=tuple(sorted(spec.pdl.ready, key=KEYS.index)),
     )
     if found := [*_part_findings(spec.kv_cache, doc)] or [*_findings(problem, doc)]:

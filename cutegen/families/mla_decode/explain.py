@@ -114,6 +114,11 @@ def _problem(resolved: ResolvedMla) -> Section:
         parts = ", ".join(f"{name} {begin}..{begin + size - 1}" for name, (begin, size) in p.cache.parts.items())
         scaled = "one scale, kv_scale" if p.cache.per_tensor else f"a scale for {p.cache.scale_block} values"
         lines = (*lines, f"a row of kv_cache is {p.row_bytes} bytes: {parts}; {scaled}")
+    if p.sink:
+        lines = (
+            *lines,
+            "sink: the weights of a row are divided by their sum and e^sink of its head; lse is without it",
+        )
     rows = tuple(_tensor(tensor) for tensor in (*p.inputs, *p.outputs, *p.scratch))
     variants = " and ".join(CLUSTERS) if resolved.variant == BOTH else resolved.variant
     title = f"{resolved.name}: {variants} MLA decode for {resolved.arch}"

@@ -34,7 +34,8 @@ class MlaProblem:
     its rows is no key. A row without a key has out 0 and lse +inf.
     heads, query_len: promised (low, high), equal for a constant. ready: inputs that were written before the kernel in
     front could start. cache: the rows of a quantised cache; None: they are of `dtype`. topk: promised (low, high) of
-    a token's indices; None: keys are dense, those of a block table.
+    a token's indices; None: keys are dense, those of a block table. sink: e^sink[h] is added to the sum of weights by
+    which out is divided, and not to lse.
     """
 
     dtype: DType
@@ -50,6 +51,7 @@ class MlaProblem:
     ready: tuple[Ready, ...] = ()
     cache: CacheFormat | None = None
     topk: tuple[int, int] | None = None
+    sink: bool = False
 
     @property
     def sparse(self) -> bool:
@@ -127,6 +129,7 @@ class MlaProblem:
             self._cache(),
             *(sparse if self.sparse else dense),
             *([scale] if self.cache is not None and self.cache.per_tensor else []),
+            *([MlaTensor("sink", f32, ("heads",), "logit of each head without a value")] if self.sink else []),
             MlaTensor("softmax_scale", f32, (), "factor of the scores, a number"),
         )
 

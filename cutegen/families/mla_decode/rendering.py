@@ -101,7 +101,7 @@ class KernelText:
     do. threads: of named barriers, by the constant of their number. box_rows: keys of one TMA copy; boxes: copies that
     fill a tile. query_boxes: rows of Q of one TMA copy, ascending. guesses: whether a part is found
     before the wait as well. cache: where it is quantised. sparse: keys are named by indices. table, lengths: the
-    arguments that say where keys are and how many."""
+    arguments that say where keys are and how many. sink: whether there is one."""
 
     name: str
     title: str
@@ -133,6 +133,7 @@ class KernelText:
     sparse: bool
     table: str
     lengths: str
+    sink: bool
 
 
 def kernel_text(resolved: ResolvedMla) -> KernelText:
@@ -178,6 +179,7 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         sparse=problem.sparse,
         table=problem.table,
         lengths=problem.lengths,
+        sink=problem.sink,
     )
 
 
@@ -241,6 +243,7 @@ class PlanText:
     anywhere: tuple[str, ...]
     cache: CacheFormat | None
     topk: str
+    sink: bool
     requests: str
 
 
@@ -265,6 +268,7 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         anywhere=tuple(dict.fromkeys(row.tiling for row in dispatch)),
         cache=p.cache,
         topk=str(resolved.dims["topk"]) if p.sparse else "",
+        sink=p.sink,
         requests=p.requests,
     )
 

@@ -95,10 +95,9 @@ def _assemble(
 
 
 def _said(problem: MlaProblem) -> dict[str, object]:
-    """Its fields, but for a format of the cache and sparse keys where it has none."""
-    return {
-        name: value for name, value in asdict(problem).items() if name not in ("cache", "topk") or value is not None
-    }
+    """Its fields, but for a format of the cache, sparse keys and a sink where it has none."""
+    optional = ("cache", "topk", "sink")
+    return {name: value for name, value in asdict(problem).items() if name not in optional or value}
 
 
 def _default_rows(c: Candidate, names: Mapping[Candidate, str], problem: MlaProblem) -> Iterator[DispatchRow]:

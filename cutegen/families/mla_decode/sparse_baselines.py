@@ -33,6 +33,8 @@ def list_sparse_baselines(plan: MlaPlan) -> Iterator[Baseline]:
             rival="FlashMLA",
         )
     yield Baseline("row_read", "reads the rows that are named", _bind_row_read(plan), complete=False, bound=True)
+    if plan.has_sink:
+        return
     yield Baseline(
         "torch", "copy of the rows, softmax, two products", _bind_copied(plan), complete=False, rival="dense torch"
     )
@@ -41,7 +43,7 @@ def list_sparse_baselines(plan: MlaPlan) -> Iterator[Baseline]:
 def _bind_sgl_flash_mla(plan: MlaPlan) -> Bind:
     def bind(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> Callable[[], Any]:
         module = importlib.import_module("flash_mla")
-        q, cache, indices, topk_length, scale = inputs
+        q, cache, indices, topk_length, *sink, scale = inputs
         batch, query_len, heads, dim = q.shape
         topk = indices.shape[2]
         if plan.page_size != PAGE or topk % KEYS:
@@ -54,6 +56,9 @@ def _bind_sgl_flash_mla(plan: MlaPlan) -> Bind:
             raise ValueError("takes one topk_length a request")
         held, _ = module.get_mla_metadata()
         options = {"indices": indices, "topk_length": lengths, "is_fp8_kvcache": True, "use_legacy": True}
+        if sink:
+            options["attn_sink"] = q.new_zeros(padded, dtype=sink[0].dtype)
+            options["attn_sink"][:heads] = sink[0]
         function, pages = module.flash_mla_with_kvcache, cache.unsqueeze(2).view(torch_dtype("float8_e4m3fn"))
 
         def launch() -> Any:

@@ -202,7 +202,7 @@ class MlaSpec(KernelSpec):
     """Multi-head latent attention of new tokens over a paged cache: O = softmax(scale Q K^T) V, split over the keys."""
 
     meaning: ClassVar[frozenset[str]] = frozenset(
-        {"dtype", "heads", "query_len", "latent_dim", "rope_dim", "q", "mask", "kv_cache", "keys", "lse"}
+        {"dtype", "heads", "query_len", "latent_dim", "rope_dim", "q", "mask", "kv_cache", "keys", "sink", "lse"}
     )
     promised: ClassVar[str] = "in the spec"
     no_dim: ClassVar[str] = "no dim is named"
@@ -232,6 +232,10 @@ class MlaSpec(KernelSpec):
     kv_cache: KvCache = KvCache()
     keys: Keys | None = Field(
         default=None, description="Sparse keys, by indices of each token; by default those of a block table."
+    )
+    sink: bool = Field(
+        default=False,
+        description="Whether a call takes an attention sink: a logit of each head that takes weight and has no value.",
     )
     lse: Lse = Lse()
     split_kv: Annotated[

@@ -45,6 +45,7 @@ class MlaDispatch(MeasuredPlan):
     lse_layout: ClassVar[Literal["bhs", "bsh"]] = "bhs"
     cache_format: ClassVar[CacheFormat | None] = None
     topk: ClassVar[Extent | None] = None
+    has_sink: ClassVar[bool] = False
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         length: dict[str, Extent] = {"kv_len": (0, None)} if self.topk is None else {"topk": self.topk}
@@ -76,6 +77,7 @@ class MlaDispatch(MeasuredPlan):
             TensorArg("kv_cache", *stored, contiguous=2),
             *(self._list_keys() if self.topk is None else self._list_sparse_keys()),
             *([TensorArg("kv_scale", "float32", ("scale",), contiguous=0, align=4)] if self.has_scale else []),
+            *([TensorArg("sink", "float32", ("heads",), contiguous=0, align=4)] if self.has_sink else []),
             ScalarArg("softmax_scale"),
         )
         lse = ("batch", "heads", "query_len") if self.lse_layout == "bhs" else rows
@@ -146,8 +148,8 @@ class MlaDispatch(MeasuredPlan):
 
     def signature(self) -> tuple[Any, ...]:
         quantised = () if self.cache_format is None else (self.cache_format,)
-        sparse = () if self.topk is None else (self.topk,)
-        return *super().signature(), self.causal, self.lse_base, self.page_size, *quantised, *sparse
+        sparse, sink = (() if self.topk is None else (self.topk,)), ("sink",) * self.has_sink
+        return *super().signature(), self.causal, self.lse_base, self.page_size, *quantised, *sparse, *sink
 
     def choose_tiling(self, rows: int, requests: int, query_len: int, /) -> str:
         (only,) = self.tilings

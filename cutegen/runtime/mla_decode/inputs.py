@@ -109,6 +109,17 @@ def draw_rows(cache_format: Any, lead: tuple[int, ...], device: str, factor: flo
     return cache_format.assemble(latent, scales, torch.randn(*lead, ROPE_DIM, device=device) * factor)
 
 
+def draw_sink(heads: int) -> Any:
+    """f32[heads] about as large as the log-sum-exp of some hundred keys; of several heads one has no sink, and one
+    nothing but a sink."""
+    import torch
+
+    sink = torch.empty(heads).uniform_(-2.0, 8.0)
+    if heads > 2:
+        sink[1], sink[2] = -math.inf, math.inf
+    return sink
+
+
 def crest_factor(cache_format: Any) -> float:
     """Of the latent parts of `draw_rows`: the largest value over the root mean square expected of a row. Where
     blocks have a scale each, one of them may have all of its row's size. 0.0: drawn from N(0, 1), as the

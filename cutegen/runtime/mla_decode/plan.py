@@ -12,13 +12,14 @@ A generated plan gives, as class attributes:
     lse_layout          "bhs" (default): [batch, heads, query_len]; "bsh": [batch, query_len, heads]
     cache_format        CacheFormat(...) of a quantised cache, whose rows are uint8; else None (default)
     topk                promised indices of a token, where keys are sparse; else None (default)
+    has_sink            a call takes sink, f32[heads] (default False)
     tilings             {"seesaw": MlaTiling(...)}: a tiling's key is also its compile key
 
 and as methods:
 
     compile(self, key)                                  the compiled kernel of tiling `key`, called as
                                                         compiled(q | q_nope, q_pe, kv_cache, block_table, seq_lens,
-                                                        [kv_scale,] out, lse, workspace, semaphores,
+                                                        [kv_scale, sink,] out, lse, workspace, semaphores,
                                                         softmax_scale, parts)
     choose_tiling(self, rows, batch, query_len)         the key for a problem, rows being query_len * heads, with sparse
                                                         keys heads, and batch all tokens; only when there are several
@@ -29,10 +30,12 @@ and as methods:
 and at module level the lines that the docstring of cutegen/runtime/gemm/plan.py lists.
 
 A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale), with kv_scale before softmax_scale where a
-quantised cache has one scale: keys and values are times that. With sparse keys indices [batch, query_len, topk] take
-the place of block_table, and topk_length [batch, query_len] that of seq_lens: an index is a row of the cache, page *
-page_size + slot, and one of no row is no key, whatever it is. Lengths and tables are read by the device alone:
-nothing waits for it, and a captured graph may be replayed after they changed. So only the caller can know that
+quantised cache has one scale: keys and values are times that; and behind that sink, where there is one: e^sink is added
+to the sum of the weights of a head, so that +inf makes its output 0, and -inf does nothing. LSE is without it. With
+sparse keys indices [batch, query_len, topk] take the place of block_table, and topk_length [batch, query_len] that of
+seq_lens: an index is a row of the cache, page * page_size + slot, and one of no row is no key, whatever it is. Lengths
+and tables are read by the device alone: nothing waits for it, and a captured graph may be replayed after they changed.
+So only the caller can know that
 
 - the table's entries within a request's length are pages of the cache. Entries beyond it may hold anything.
 - nothing that a call reads shares storage with what it writes. (`out` that is q_nope is refused.)
@@ -66,8 +69,9 @@ from cutegen.runtime.mla_decode.inputs import (
     Draw,
     crest_factor,
     draw_inputs,
+    draw_sink,
 )
-from cutegen.runtime.mla_decode.reference import attend, attend_sparse
+from cutegen.runtime.mla_decode.reference import attend, attend_sparse, sink_factor
 from cutegen.runtime.mla_decode.sparse_inputs import draw_sparse_inputs
 from cutegen.runtime.mla_decode.tiling import (
     LEAST_SCALE,
@@ -137,13 +141,15 @@ class MlaPlan(MlaDispatch):
 
         queries = inputs[: len(self.queries)]
         q = torch.cat(queries, -1) if self.split_q else queries[0]
-        cache, table, lengths, *kv_scale, scale = inputs[len(queries) :]
-        factor = float(kv_scale[0]) if kv_scale else 1.0
+        cache, table, lengths, *others, scale = inputs[len(queries) :]
+        factor = float(others[0]) if self.has_scale else 1.0
         keys, dtype = self.unpack(cache), torch_dtype(precision)
         if self.sparse:
             out, lse = attend_sparse(q, keys, table, lengths, scale * factor, dtype=dtype)
         else:
             out, lse = attend(q, keys, table, lengths, scale * factor, causal=self.causal, dtype=dtype)
+        if self.has_sink:
+            out = out * sink_factor(lse, others[-1])
         if self.lse_base == "2":
             lse = lse / math.log(2.0)
         if self.lse_layout == "bhs":
@@ -170,7 +176,8 @@ class MlaPlan(MlaDispatch):
             import torch
 
             scales = (torch.full((1,), ONE_SCALE, device=self.device),)
-        return (*queries, cache, table, lengths, *scales, QUERY_DIM**-0.5)
+        sinks = (draw_sink(extents["heads"]).to(self.device),) if self.has_sink else ()
+        return (*queries, cache, table, lengths, *scales, *sinks, QUERY_DIM**-0.5)
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         longest = max(1, self._longest(inputs))

@@ -82,6 +82,16 @@ def attend_sparse(
     return out, lse
 
 
+def sink_factor(lse: Any, sink: Any) -> Any:
+    """[batch, query_len, heads, 1]: which share of a row's weights its keys have, where the rest is the sink's of its
+    head: e^lse over e^lse + e^sink. lse [batch, query_len, heads], natural logarithm, +inf without a key; sink
+    [heads]."""
+    import torch
+
+    share = torch.sigmoid(lse - sink.to(lse.dtype))
+    return torch.where(lse == math.inf, 1.0, share)[..., None]  # of no key; out is 0 there
+
+
 def attend_copied(
     queries: tuple[Any, ...],
     unpack: Callable[..., Any],

@@ -1,0 +1,89 @@
+"""Arguments of calls in FlashMLA's interface: what is wrong with them before a plan is asked, and what a plan gets."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM
+
+SPARSE_ROW = 656  # bytes of the cache that sparse attention reads
+_PASSED = {"kv_cache": "k_cache.squeeze(2)", "seq_lens": "cache_seqlens", "sink": "attn_sink"}
+_SUPPORTED = "dense decode over bf16 or f16, and sparse decode over one cache of 656 bytes a token"
+
+
+def refuse(**unsupported: Any) -> None:
+    for name, value in unsupported.items():
+        if value is not None and value is not False:
+            raise NotImplementedError(f"flash_mla: {name} is not supported: {_SUPPORTED}")
+
+
+def check_sparse(indices: Any, is_fp8_kvcache: bool, causal: bool) -> None:
+    check_tensor("indices", indices)
+    if causal:
+        raise ValueError("flash_mla: causal is True; with indices it has to be False, as they say what a token sees")
+    if not is_fp8_kvcache:
+        raise NotImplementedError(f"flash_mla: is_fp8_kvcache is False with indices: {_SUPPORTED}")
+    if indices.dim() != 3:
+        raise ValueError(f"flash_mla: indices has shape {tuple(indices.shape)}, needs [batch, seq_len_q, topk]")
+
+
+def as_bytes(cache: Any) -> Any:
+    """A cache of any 8-bit type as the plan takes it."""
+    import torch
+
+    return cache if cache.dtype == torch.uint8 else cache.view(torch.uint8)
+
+
+def find_lengths(held: Any, topk_length: Any, indices: Any) -> Any:
+    """int32 [batch, seq_len_q]: how many indices of each token count. Without topk_length all; held: such lengths of an
+    earlier call that was alike, or None."""
+    import torch
+
+    batch, query_len, topk = indices.shape
+    if topk_length is None:
+        return indices.new_full((batch, query_len), topk, dtype=torch.int32) if held is None else held
+    check_tensor("topk_length", topk_length)
+    if topk_length.dim() != 1:
+        raise ValueError(f"flash_mla: topk_length has shape {tuple(topk_length.shape)}, needs [batch]")
+    return topk_length[:, None] if query_len == 1 else topk_length[:, None].repeat(1, query_len)
+
+
+def check_shapes(q: Any, k_cache: Any, head_dim_v: int, sparse: bool = False) -> None:
+    """What must hold before a plan can be asked for the rest."""
+    if head_dim_v != LATENT_DIM:
+        raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
+    check_tensor("q", q)
+    check_tensor("k_cache", k_cache)
+    width, bits_8 = SPARSE_ROW if sparse else QUERY_DIM, k_cache.element_size() == 1
+    if sparse and not bits_8:
+        raise NotImplementedError(f"flash_mla: k_cache has dtype {k_cache.dtype} with indices: {_SUPPORTED}")
+    if sparse and k_cache.shape[-1] != width:
+        raise NotImplementedError(f"flash_mla: k_cache has {k_cache.shape[-1]} bytes a token: {_SUPPORTED}")
+    if not sparse and bits_8:  # whether or not is_fp8_kvcache says so
+        raise NotImplementedError(f"flash_mla: k_cache has dtype {k_cache.dtype}, an fp8 cache: {_SUPPORTED}")
+    if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
+        raise ValueError(
+            f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
+            f"[batch, seq_len_q, heads, {QUERY_DIM}] and [pages, page_size, 1, {width}]"
+        )
+
+
+def check_tensor(name: str, value: Any) -> None:
+    if not hasattr(value, "dim"):
+        raise TypeError(f"flash_mla: {name} is {type(value).__name__}, needs a torch tensor")
+
+
+def read_scale(value: Any) -> float:
+    """A number, or a tensor or an array of one; the plan says which numbers it takes."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise TypeError(f"flash_mla: softmax_scale is {value!r}, needs a float") from None
+
+
+def rename(text: Any) -> Any:
+    """A plan's words with what the caller passed in place of the plan's arguments; axes are those without the head."""
+    if not isinstance(text, str):
+        return text
+    return re.sub(r"\b(kv_cache|seq_lens|sink)\b", lambda name: _PASSED[name[0]], text)

@@ -1,0 +1,142 @@
+"""Sparse calls of the module with FlashMLA's interface, over plans of the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from mla_cpu import CpuMla, tiling  # noqa: E402
+
+from cutegen.compat import flash_mla  # noqa: E402
+from cutegen.compat.flash_mla import FlashMLASchedMeta, flash_mla_with_kvcache, get_mla_metadata  # noqa: E402
+from cutegen.runtime.mla_decode.cache_format import CacheFormat  # noqa: E402
+from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
+
+DIMS = {"batch": 3, "query_len": 2, "heads": 4, "topk": 70}
+
+
+class Sparse(CpuMla):
+    page_size, query_len, heads, causal, topk = 64, (1, 3), (1, 8), False, (1, 100)
+    tilings = {"seesaw": tiling(64)}  # noqa: RUF012
+    cache_format = CacheFormat(latent_offset=0, scale_offset=512, scale_block=128, rope_offset=528, row_bytes=656)
+
+
+class WithSink(Sparse):
+    has_sink = True
+
+
+@pytest.fixture(autouse=True)
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Sparse]:
+    monkeypatch.setattr(flash_mla, "_given", [])
+    monkeypatch.setattr(flash_mla, "_rendered", {})
+    given = [Sparse(), WithSink()]
+    for plan in given:
+        flash_mla.use(plan)
+    return given
+
+
+def call(inputs: tuple[Any, ...], metadata: Any = None, **options: Any) -> Any:
+    q, cache, indices, *_ = inputs
+    options = {"indices": indices, "is_fp8_kvcache": True, **options}
+    return flash_mla_with_kvcache(q, cache.unsqueeze(2), None, None, 512, metadata, **options)
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found[0], expected[0], atol=2**-6, rtol=2**-6)
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("query_len", [1, 2])
+def test_lengths_are_those_of_requests(plans: list[Sparse], query_len: int) -> None:
+    q, cache, indices, _, scale = plans[0].draw_inputs(Draw(keys="holes"), **{**DIMS, "query_len": query_len})
+    of_requests = torch.tensor([70, 0, 33], dtype=torch.int32)
+    of_tokens = of_requests[:, None].repeat(1, query_len)
+    expected = plans[0].reference_fn(q, cache, indices, of_tokens, scale)
+    assert_close(call((q, cache, indices), topk_length=of_requests), expected)
+    e4m3 = cache.view(torch.float8_e4m3fn)
+    assert_close(call((q, e4m3, indices), topk_length=of_requests), expected)
+    assert plans[0].launched == ["seesaw"] * 2
+
+
+def test_without_lengths_all_indices_count(plans: list[Sparse]) -> None:
+    inputs = plans[0].prepare_inputs(**DIMS)
+    metadata, none = get_mla_metadata()
+    assert none is None
+    expected = plans[0].reference_fn(*inputs)
+    assert_close(call(inputs, metadata), expected)
+    assert (metadata.config.topk, metadata.config.is_fp8_kvcache) == (70, True)
+    held = metadata.lengths
+    assert_close(call(inputs, metadata), expected)
+    assert metadata.lengths is held
+    with pytest.raises(ValueError, match="the metadata was made for"):
+        call((inputs[0], inputs[1], inputs[2][..., :64]), metadata)
+    assert_close(call(inputs, get_mla_metadata(torch.ones(3), 8, 1, 4, True, 70)[0]), expected)
+
+
+def test_a_sink_goes_to_a_plan_that_has_one(plans: list[Sparse]) -> None:
+    *inputs, sink, scale = plans[1].draw_inputs(Draw(), **DIMS)
+    out, lse = call(tuple(inputs), attn_sink=sink)
+    assert_close((out, lse), plans[1].reference_fn(*inputs, sink, scale))
+    assert (plans[0].launched, plans[1].launched) == ([], ["seesaw"])
+    plain, same = call(tuple(inputs))
+    torch.testing.assert_close(lse, same)
+    factor = torch.exp(lse) / (torch.exp(lse) + torch.exp(sink[:, None]))
+    torch.testing.assert_close(out.float(), plain.float() * factor.mT[..., None], atol=2**-6, rtol=2**-6)
+    assert not out[:, :, 2].any()  # +inf
+    torch.testing.assert_close(out[:, :, 1], plain[:, :, 1])  # -inf
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"causal": True}, ValueError, "causal is True; with indices it has to be False"),
+        ({"is_fp8_kvcache": False}, NotImplementedError, "is_fp8_kvcache is False with indices"),
+        ({"extra_topk_length": 1}, NotImplementedError, "extra_topk_length is not supported"),
+        ({"topk_length": torch.zeros(3, 2)}, ValueError, "topk_length has shape (3, 2), needs [batch]"),
+        ({"topk_length": torch.zeros(3)}, TypeError, "topk_length: has dtype float32, needs int32"),
+        ({"attn_sink": torch.zeros(3)}, ValueError, "attn_sink: shape[0] is 3"),
+        ({"indices": torch.zeros(3, 70)}, ValueError, "indices has shape (3, 70), needs [batch, seq_len_q, topk]"),
+        ({"indices": torch.zeros(3, 2, 70)}, TypeError, "indices: has dtype float32, needs int32"),
+    ],
+)
+def test_refusals(plans: list[Sparse], options: dict[str, Any], error: type, message: str) -> None:
+    metadata = FlashMLASchedMeta()
+    with pytest.raises(error) as refused:
+        call(plans[0].prepare_inputs(**DIMS), metadata, **options)
+    assert message in str(refused.value)
+    assert (metadata.have_initialized, metadata.lengths) == (False, None)
+
+
+def test_caches_of_other_formats_are_refused(plans: list[Sparse]) -> None:
+    q, cache, indices, *_ = plans[0].prepare_inputs(**DIMS)
+    for other, said in (
+        (cache[..., :576], "576 bytes a token"),
+        (cache.bfloat16(), "dtype torch.bfloat16 with indices"),
+    ):
+        with pytest.raises(NotImplementedError, match=said):
+            call((q, other, indices))
+    with pytest.raises(ValueError, match="reads 576 bytes a token"):
+        flash_mla.use(type("OneScale", (Sparse,), {"cache_format": CacheFormat(0, 0, 0, 512, 576)})())
+    with pytest.raises(ValueError, match="takes a sink"):
+        flash_mla.use(type("DenseSink", (CpuMla,), {"has_sink": True})())
+
+
+def test_prepare_compiles_plans_for_sparse_calls(plans: list[Sparse], monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr(CpuMla, "warm_up", lambda self: compiled.append(self), raising=False)
+    rendered = Sparse()
+    monkeypatch.setattr(flash_mla, "_render", lambda *kind: rendered)
+    assert flash_mla.prepare(sparse=True) is plans[0]
+    assert compiled == [plans[0], rendered]
+
+
+def test_plans_for_sparse_calls_are_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(flash_mla, "_given", [])
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
+    plan = flash_mla.find_sparse_plan(64, True, 16, 128, 2048)
+    assert (plan.name, plan.sparse, plan.has_sink, plan.row_bytes) == ("flash_mla_sparse_sink_page64", True, True, 656)
+    assert flash_mla.find_sparse_plan(64, True) is plan
+    assert flash_mla.find_sparse_plan(64, False).name == "flash_mla_sparse_page64"
