@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from cutegen.build.c_translation import Translation
-from cutegen.build.entry_code import COMMON, DECLARATIONS, HEAD
+from cutegen.build.entry_code import COMMON, DECLARATIONS, HEAD, RESERVED
 from cutegen.families.c_entry import CEntry
 from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg, divided, elements_in, slack
 from cutegen.runtime.header import MARK
@@ -25,14 +25,6 @@ DTYPES = {
     "float8_e8m0fnu": (14, 8), "float4_e2m1fn_x2": (17, 4), "int8": (0, 8), "int32": (0, 32), "int64": (0, 64),
     "uint8": (1, 8),
 }  # fmt: skip
-# Words of C and C++ that Python has not.
-_WORDS = """
-    alignas alignof asm auto bitand bitor bool case catch char compl concept const constexpr decltype default delete do
-    double enum explicit export extern float friend goto inline int long mutable namespace new noexcept not_eq nullptr
-    operator private protected public register requires restrict short signed sizeof static struct switch template this
-    throw typedef typeid typename union unsigned using virtual void volatile wchar_t xor
-"""
-RESERVED = frozenset(_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +199,8 @@ EXPORT int32_t {b}_run_{name}(const {b}_call *call, const {b}_args_{name} *args)
                 row.append(f"__tvm_ffi_{symbol}" if symbol else "0")
             declared += [s for s in row if s != "0"]
             rows.append(f"  {{{', '.join(row)}}}")
+        if self.entry.copied and (symbol := self.of.symbols.get(self.entry.copied.key)):
+            declared.append(f"__tvm_ffi_{symbol}")
         arguments = "(void *, const TVMFFIAny *, int32_t, TVMFFIAny *)"
         text = "".join(f"int {symbol}{arguments};\n" for symbol in dict.fromkeys(declared))
         table = ",\n".join(rows)
@@ -265,13 +259,14 @@ EXPORT int32_t {b}_run_{name}(const {b}_call *call, const {b}_args_{name} *args)
     def _put(self) -> str:
         """Shapes are variables of the function: the kernel reads them when all arguments are put."""
         held = {arg.name: (i, arg) for i, arg in enumerate(self.entry.args)}
-        lines: list[str] = []
+        lines = list(self._copy()) if self.entry.copied else []
+        copies = {name for name, _, _ in self.entry.copied.copies.values()} if self.entry.copied else ()
         for what in self.entry.order:
             if what in held:
                 lines += self._put_argument(*held[what])
             elif what == "scratch":
                 for i, arg in enumerate(self.entry.scratch):
-                    lines += self._put_scratch(i, arg)
+                    lines += self._put_scratch(i, arg) if arg.name not in copies else ()
             else:
                 lines.append(f"put_int(&f, {what.replace('ENTRY', self.name)});")
         return "".join(f"  {line}\n" for line in lines)
@@ -282,12 +277,64 @@ EXPORT int32_t {b}_run_{name}(const {b}_call *call, const {b}_args_{name} *args)
             skip = f"if ({field}) " if arg.optional else ""
             yield f"{skip}put_float(&f, {'*' if arg.optional else ''}{field});"
             return
-        shape, strides = "0", "0"
         if arg.dims:
-            shape, strides = f"shape{i}", f"(int64_t *)args->{self.strides[arg.name]}"
-            yield f"int64_t {shape}[] = {{{', '.join(self._shape(arg))}}};"
-        call = f'put_tensor(&f, "{self.name}: {arg.name}", {field}, {_dtype(arg)}, {len(arg.dims)}, {shape}, {strides})'
-        yield f"if ({field + ' && ' if arg.optional else ''}{call}) return -1;"
+            yield f"int64_t shape{i}[] = {{{', '.join(self._shape(arg))}}};"
+        call = self._put_tensor("f", i, arg)
+        copied = self.entry.copied
+        if copied and arg.name == copied.index:
+            yield f"if (!copied && {call}) return -1;"
+        elif copied and arg.name in copied.copies:
+            yield f"if (copied ? {self._put_copy('f', arg.name)} : {call}) return -1;"
+        else:
+            yield f"if ({field + ' && ' if arg.optional else ''}{call}) return -1;"
+
+    def _put_tensor(self, frame: str, i: int, arg: TensorArg) -> str:
+        field = f"args->{self.fields[arg.name]}"
+        shape, strides = (f"shape{i}", f"(int64_t *)args->{self.strides[arg.name]}") if arg.dims else ("0", "0")
+        said = f'"{self.name}: {arg.name}"'
+        return f"put_tensor(&{frame}, {said}, {field}, {_dtype(arg)}, {len(arg.dims)}, {shape}, {strides})"
+
+    def _copy(self) -> Iterator[str]:
+        """Copies lie at the beginning of the workspace. A frame of its own launches the copy."""
+        copied = self.entry.copied
+        assert copied
+        held = {arg.name: (i, arg) for i, arg in enumerate(self.entry.args)}
+        yield f"int copied = {copied.when.replace('ENTRY', self.name)};"
+        for place, (scratch, shape, strides) in enumerate(copied.copies.values()):
+            own, arg = self._scratch(scratch)
+            yield f"int64_t begin_{place} = f.workspace;"
+            yield f"f.workspace += align(sizes[{own}] * {DTYPES[arg.dtype][1] // 8});"
+            for what, values in (("shape", shape), ("strides", strides)):
+                yield f"int64_t {what}_of_{place}[] = {{{', '.join(f'(int64_t)({v})' for v in values)}}};"
+        symbol = self.of.symbols.get(copied.key)
+        yield "if (copied) {"
+        yield f"  TVMFFISafeCallType copy = {f'__tvm_ffi_{symbol}' if symbol else '0'};"
+        yield f'  if (!copy) return fail("{self.name}: the copy of rows is not in the bundle");'
+        yield "  frame g;"
+        yield "  g.call = call;"
+        yield "  g.values = g.tensors = 0;"
+        for name in (*copied.copies, copied.index):
+            i, tensor = held[name]
+            assert isinstance(tensor, TensorArg)
+            yield f"  int64_t shape{i}[] = {{{', '.join(self._shape(tensor))}}};"
+            yield f"  if ({self._put_tensor('g', i, tensor)}) return -1;"
+        for name in copied.copies:
+            yield f"  if ({self._put_copy('g', name)}) return -1;"
+        yield f"  num ctas = {copied.ctas};"
+        yield "  put_int(&g, call->sms ? num_min(ctas, count) : ctas);"
+        yield "  if (run_kernel(&g, copy)) return -1;"
+        yield "}"
+
+    def _put_copy(self, frame: str, name: str) -> str:
+        assert self.entry.copied
+        place = list(self.entry.copied.copies).index(name)
+        scratch, shape, _ = self.entry.copied.copies[name]
+        own, arg = self._scratch(scratch)
+        lies = f"begin_{place}, {_dtype(arg)}, sizes[{own}], {len(shape)}, shape_of_{place}, strides_of_{place}"
+        return f'put_copy(&{frame}, "{scratch}", {lies})'
+
+    def _scratch(self, name: str) -> tuple[int, TensorArg]:
+        return next((i, arg) for i, arg in enumerate(self.entry.scratch) if arg.name == name)
 
     def _shape(self, arg: TensorArg) -> Iterator[str]:
         for axis, dim in enumerate(arg.dims):

@@ -1,5 +1,14 @@
 """C of a bundle that is the same for all kernels, with the bundle's name in place of BUNDLE."""
 
+# Words of C and C++ that Python has not.
+_WORDS = """
+    alignas alignof asm auto bitand bitor bool case catch char compl concept const constexpr decltype default delete do
+    double enum explicit export extern float friend goto inline int long mutable namespace new noexcept not_eq nullptr
+    operator private protected public register requires restrict short signed sizeof static struct switch template this
+    throw typedef typeid typename union unsigned using virtual void volatile wchar_t xor
+"""
+RESERVED = frozenset(_WORDS.split())
+
 DECLARATIONS = """\
 /* Every function but BUNDLE_error returns -1 where it failed, and BUNDLE_error then says why. */
 
@@ -166,6 +175,18 @@ static int put_scratch(
   *shape = (int64_t)size;
   *stride = 1;
   return put_tensor(f, zeroed ? "zeroed" : "workspace", base ? (char *)base + begin : 0, dtype, 1, shape, stride);
+}
+
+/* A copy that lies so many bytes into the workspace. */
+static int put_copy(frame *f, const char *name, int64_t begin, DLDataType dtype, num size, int rank, int64_t *shape,
+                    int64_t *strides) {
+  if (size > MOST_EXTENT)
+    return fail("a kernel cannot count the %lld elements of its scratch %s", (long long)size, name);
+  if (begin + align(size * (dtype.bits / 8)) > f->call->workspace_bytes)
+    return fail("workspace has %lld bytes, and the call needs more: ask BUNDLE_scratch_... for the bytes",
+                (long long)f->call->workspace_bytes);
+  char *base = f->call->workspace;
+  return put_tensor(f, "workspace", base ? base + begin : 0, dtype, rank, shape, strides);
 }
 
 static int check_device(const BUNDLE_device *device, int major, int minor) {

@@ -45,6 +45,23 @@ class Translator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class CopiedRows:
+    """A launch before that of the kernel of some tilings, which copies rows that an index names to scratch: called with
+    the arguments, the index, their copies and the number of CTAs; the kernel gets copies for arguments and no index.
+
+    key: of the copy among kernels. when: whether tiling `key` has one, an expression in C. index: the argument. copies:
+    by argument, the name of its scratch tensor, and shape and strides of the copy as expressions in C. ctas: an
+    expression in C, of all that have rows.
+    """
+
+    key: str
+    when: str
+    index: str
+    copies: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]]
+    ctas: str
+
+
+@dataclass(frozen=True, slots=True)
 class CEntry:
     """extents: of the dims of a call, a constant or a range each. args: what a caller passes. order: what the compiled
     kernel is called with: names of arguments, "scratch" for the scratch tensors that a call takes, and expressions in C
@@ -75,6 +92,7 @@ class CEntry:
     endings: tuple[tuple[int, str], ...] = ()
     needed: tuple[str, ...] = ()
     fills: bool = False
+    copied: CopiedRows | None = None
 
     @property
     def free(self) -> tuple[str, ...]:

@@ -7,22 +7,20 @@ import json
 import random
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from c_structs import H100, H200, PCIE, SILENT, Call, Device, compiled, device, fill_values, read_structs
+from c_library import SPECS, Library, draw_problem, is_tensor, make_library, read_call
+from c_structs import H100, H200, PCIE, SILENT, Call, Device, compiled, device, fill_values
 from golden_picks import FILE, UNKNOWN, read_sets
 
-import cutegen
 from cutegen.build.c_translation import Translation
 from cutegen.build.cpu import find_c_compiler
-from cutegen.build.entries import DTYPES, Entry, write_entries
+from cutegen.build.entries import DTYPES
 from cutegen.build.entry_code import DECLARATIONS
 from cutegen.families.c_entry import WINNERS
 from cutegen.families.gemm.gemm_entry import dispatch_code, product_tables
-from cutegen.families.registry import load_family
-from cutegen.resolve import resolve_file
-from cutegen.runtime.arguments import ScalarArg, allocate, complete_dims, legal_extent, step_of
+from cutegen.runtime.arguments import ScalarArg, allocate, complete_dims
 from cutegen.runtime.device_rates import find_rates
 
 pytestmark = pytest.mark.skipif(find_c_compiler() is None, reason="there is no C compiler")
@@ -74,90 +72,20 @@ int32_t pick(
     assert wrong[:3] == []
 
 
-SPECS = (
-    "gemm_bf16_bias_gelu_sm90a", "gemm_bf16_batched_sm90a", "gemm_bf16_swiglu_sm90a", "gemm_bf16_rms_sm90a",
-    "grouped_gemm_e4m3_block128_sm90a", "add_rmsnorm_quant_e4m3_sm90a", "silu_mul_quant_block128_sm90a",
-    "mla_decode_bf16_mtp_sm90a",    "mla_decode_e4m3_sm90a", "mla_sparse_v32_sm90a", "grouped_gemm_bf16_gather_sm90a",
-    "gemm_nvfp4_sm100a",
-)  # fmt: skip
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    pytest.importorskip("tvm_ffi")
+    return make_library(tmp_path_factory.mktemp("entries"))
+
+
 BUDGETS = (0, 1, 2, 3, 8, 60, 131, 132)
 
 
-class Library(NamedTuple):
-    plans: dict[str, Any]
-    header: str
-    functions: Any
-    types: dict[str, type[ctypes.Structure]]
-
-    def fill(self, name: str, dims: dict[str, int]) -> ctypes.Structure:
-        values = self.types[name]()
-        for dim, extent in dims.items():
-            if hasattr(values, dim):
-                setattr(values, dim, extent)
-        return values
-
-    def pick(self, name: str, where: Device, sms: int, values: ctypes.Structure) -> str:
-        number = getattr(self.functions, f"all_pick_{name}")(ctypes.byref(where), sms, ctypes.byref(values))
-        told: bytes = getattr(self.functions, f"all_tiling_{name}")(number)
-        return told.decode() if number >= 0 else self.error()
-
-    def error(self) -> str:
-        text: bytes = self.functions.all_error()
-        return text.decode()
+def whole(size: int) -> int:
+    return -(-size // 256) * 256
 
 
-# Of each value: its kind, then a number; or of a tensor where it lies, its rank, dtype, shape and strides.
-STUB = """
-EXPORT int64_t told[32][16];
-EXPORT double numbers[32];
-EXPORT int32_t values;
-int __tvm_ffi_stub(void *self, const TVMFFIAny *given, int32_t count, TVMFFIAny *result) {
-  values = count;
-  for (int i = 0; i < count; i++) {
-    told[i][0] = given[i].type_index;
-    told[i][1] = given[i].v_int64;
-    numbers[i] = given[i].v_float64;
-    if (given[i].type_index != kTVMFFIDLTensorPtr) continue;
-    const DLTensor *tensor = given[i].v_ptr;
-    told[i][1] = (int64_t)tensor->data;
-    told[i][2] = tensor->ndim, told[i][3] = tensor->dtype.code, told[i][4] = tensor->dtype.bits;
-    for (int j = 0; j < tensor->ndim; j++) told[i][5 + j] = tensor->shape[j], told[i][9 + j] = tensor->strides[j];
-  }
-  return 0;
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """Entries of shipped specs, whose kernels write down what they are called with; those of the first have none."""
-    libinfo = pytest.importorskip("tvm_ffi.libinfo")
-    ctypes.CDLL(libinfo.find_libtvm_ffi(), mode=ctypes.RTLD_GLOBAL)
-    folder, translation, entries, plans = tmp_path_factory.mktemp("entries"), Translation(), [], {}
-    for name in SPECS:
-        path = ROOT / "specs" / f"{name}.yaml"
-        plan = plans[name] = cutegen.load(path)
-        stubs = dict.fromkeys([*plan.tilings, *getattr(plan, "_shorter", ())], "stub") if name != SPECS[0] else {}
-        family = load_family(resolve_file(path).spec.kernel)
-        entries.append(Entry(name, plan.arch, "", family.c_entry(plan, translation), stubs))
-    header, code = write_entries("all", entries, translation, "cutegen bundle")
-    (folder / "all.h").write_text(header)
-    functions = compiled(folder, code + STUB, [folder, Path(libinfo.find_include_path())])
-    functions.all_error.restype = ctypes.c_char_p
-    for name in plans:
-        if hasattr(functions, f"all_tiling_{name}"):
-            getattr(functions, f"all_tiling_{name}").restype = ctypes.c_char_p
-    return Library(plans, header, functions, read_structs(header, "all"))
-
-
-def draw_problem(rng: random.Random, plan: Any) -> dict[str, int]:
-    """Extents of any magnitude that are legal."""
-    tensors = (*plan.inputs, *plan.outputs)
-    free = {dim: extent for dim, extent in plan.dims.items() if not isinstance(extent, int)}
-    return {d: legal_extent(e, step_of(d, tensors), int(2 ** (15 * rng.random()))) for d, e in free.items()}
-
-
-GEMMS = [name for name in SPECS if "gemm" in name and "gather" not in name and "sm90" in name]
+GEMMS = [name for name in SPECS if "gemm" in name and "sm90" in name]
 
 
 @pytest.mark.parametrize("name", GEMMS)
@@ -189,17 +117,10 @@ def test_a_product_runs_what_the_plan_would_run(name: str, library: Library, mon
         sizes = plan._size_scratch(complete_dims(plan.dims, dims), expected)
         needed = [0, 0]
         for arg, size in zip(plan.scratch, sizes):
-            needed[arg.zeroed] += -(-size * 4 // 256) * 256
-        assert scratch(library, name, where, sms, values) == needed
+            needed[arg.zeroed] += whole(size * DTYPES[arg.dtype][1] // 8)
+        assert library.scratch(name, where, sms, values) == needed
     assert len(seen) > 4
     plan._winners.clear()
-
-
-def scratch(library: Library, name: str, where: Device, sms: int, values: ctypes.Structure) -> list[int]:
-    found = [ctypes.c_int64(), ctypes.c_int64()]
-    call = getattr(library.functions, f"all_scratch_{name}")
-    assert call(ctypes.byref(where), sms, ctypes.byref(values), *map(ctypes.byref, found)) == 0, library.error()
-    return [value.value for value in found]
 
 
 MLA = "mla_decode_bf16_mtp_sm90a"
@@ -225,14 +146,10 @@ def test_mla_decode_runs_what_the_plan_would_run(
         key = plan.choose(0, batch, query_len, heads, entries)
         assert library.pick(name, where, sms, values) == key
         _, workspace, counters = plan.size(sms or 132, key, plan.work(batch, query_len, heads)[1])
-        assert scratch(library, name, where, sms, values) == [_whole(workspace * 4), _whole(counters * 4)]
+        assert library.scratch(name, where, sms, values) == [whole(workspace * 4), whole(counters * 4)]
         seen.add(key)
     assert seen == set(plan.tilings)
     plan._winners.clear()
-
-
-def _whole(size: int) -> int:
-    return -(-size // 256) * 256
 
 
 def test_a_measured_winner_comes_first(library: Library) -> None:
@@ -324,24 +241,19 @@ def test_kernels_get_what_the_plan_would_pass(name: str, library: Library) -> No
     values = [0.25 if isinstance(a, ScalarArg) else allocate(a, dims, "cpu") for a in args]
     passed = fill_values(library.types[name], args, values)
     key = library.pick(name, where, 100, passed)
-    held = scratch(library, name, where, 100, passed)
+    held = library.scratch(name, where, 100, passed)
     room = [torch.empty(size + 256, dtype=torch.uint8) for size in held]
     workspace, zeroed = (-(-tensor.data_ptr() // 256) * 256 for tensor in room)
     call = Call(ctypes.pointer(where), None, 100, 0, workspace, held[0], zeroed, held[1])
     assert getattr(library.functions, f"all_run_{name}")(ctypes.byref(call), ctypes.byref(passed)) == 0, library.error()
-    rows = (ctypes.c_int64 * 16 * 32).in_dll(library.functions, "told")
-    told = [list(rows[i]) for i in range(ctypes.c_int32.in_dll(library.functions, "values").value)]
-    floats = (ctypes.c_double * 32).in_dll(library.functions, "numbers")
+    told, floats = read_call(library)
     scaled_last = name.startswith("mla")
     given = [(a, v) for a, v in zip(args, values) if hasattr(v, "data_ptr") or not scaled_last]
     for i, ((arg, value), row) in enumerate(zip(given, told)):
         if isinstance(arg, ScalarArg):
             assert (row[0], floats[i]) == (3, value)
-            continue
-        assert row[0:2] == [7, value.data_ptr()], arg.name
-        assert tuple(row[3:5]) == DTYPES[arg.dtype]
-        assert row[5 : 5 + value.dim()] == list(value.shape), arg.name
-        assert row[9 : 9 + value.dim()] == list(value.stride()), arg.name
+        else:
+            assert is_tensor(row, value), arg.name
     rest = told[len(given) :]
     if scaled_last:
         parts, *sizes = plan.size(100, key, plan.work(dims["batch"], dims["query_len"], dims["heads"])[1])
@@ -364,6 +276,48 @@ def test_kernels_get_what_the_plan_would_pass(name: str, library: Library) -> No
         assert "has 128 bytes, and the call needs more" in library.error()
 
 
+def test_gathered_rows_are_copied_first(library: Library) -> None:
+    """By a launch that gets, and leaves to the kernel behind it, what the plan's would."""
+    torch = pytest.importorskip("torch")
+    name, where = "grouped_gemm_e4m3_block128_gather_sm90a", device(H200)
+    plan, dims = library.plans[name], {"m": 8190, "t": 900, "n": 4096, "k": 1024, "g": 4}
+    args = (*plan.inputs, *plan.fresh_outputs)
+    values = [allocate(a, dims, "cpu") for a in args]
+    passed = fill_values(library.types[name], args, values)
+    key = library.pick(name, where, 0, passed)
+    assert key in plan.copied_tilings
+    assert library.pick(name, where, 0, library.fill(name, dims | {"m": 8})) not in plan.copied_tilings
+    workspace, zeroed = library.scratch(name, where, 0, passed)
+    room = torch.empty(workspace + 256, dtype=torch.uint8)
+    room = room[-room.data_ptr() % 256 :][:workspace]
+    call = Call(ctypes.pointer(where), None, 0, 0, room.data_ptr(), workspace, 0, zeroed)
+    sizes = dict(zip((s.name for s in plan.scratch), plan._size_scratch(dims, key)))
+    copies, begin = [], 0
+    for arg in plan.row_copy.args:
+        size = sizes.pop(arg.name)
+        dtype = getattr(torch, arg.dtype)
+        copies.append(room[begin : begin + size * dtype.itemsize].view(dtype))
+        begin += whole(size * dtype.itemsize)
+    for sms in (0, 100):
+        call.sms = sms
+        run = getattr(library.functions, f"all_run_{name}")
+        assert run(ctypes.byref(call), ctypes.byref(passed)) == 0, library.error()
+        seen: list[Any] = []
+        kept = plan.row_copy.run(
+            lambda *v, seen=seen: seen.append(v), values, copies, dims["m"], dims["k"], sms or None
+        )
+        (expected,) = seen
+        copied, _ = read_call(library, "copied_")
+        assert all(is_tensor(row, value) for row, value in zip(copied, expected[:-1]))
+        assert (len(copied), copied[-1][:2]) == (len(expected), [1, expected[-1]])
+        told, _ = read_call(library)
+        assert all(is_tensor(row, value) for row, value in zip(told, kept))
+        assert len(told) == len(kept) + sum(map(bool, sizes.values())) + 1
+    call.workspace_bytes = begin - 1
+    assert run(ctypes.byref(call), ctypes.byref(passed)) == -1
+    assert f"workspace has {begin - 1} bytes, and the call needs more" in library.error()
+
+
 @pytest.mark.parametrize("name", ["add_rmsnorm_quant_e4m3_sm90a", "silu_mul_quant_block128_sm90a"])
 def test_row_kernels_run_what_the_plan_would_run(name: str, library: Library) -> None:
     """Without scratch; a launch without a budget has a CTA for each row or part of one."""
@@ -373,7 +327,7 @@ def test_row_kernels_run_what_the_plan_would_run(name: str, library: Library) ->
         values = library.fill(name, dims)
         seen.add(expected := plan.dispatch(**dims))
         assert library.pick(name, where, 0, values) == expected
-        assert scratch(library, name, where, 0, values) == [0, 0]
+        assert library.scratch(name, where, 0, values) == [0, 0]
     assert seen == set(plan.tilings)
     call = Call(ctypes.pointer(where))
     for arg in (*plan.inputs, *plan.fresh_outputs):
@@ -384,12 +338,6 @@ def test_row_kernels_run_what_the_plan_would_run(name: str, library: Library) ->
         count = ctypes.c_int32.in_dll(library.functions, "values").value
         told = (ctypes.c_int64 * 16 * 32).in_dll(library.functions, "told")
         assert told[count - 1][1] == passed
-
-
-def test_what_has_no_entry_says_why(library: Library) -> None:
-    name = "grouped_gemm_bf16_gather_sm90a"
-    assert not hasattr(library.functions, f"all_run_{name}")
-    assert f"/* {name} has no entry: some tilings copy gathered rows" in library.header
 
 
 def test_the_header_is_the_interface(library: Library) -> None:

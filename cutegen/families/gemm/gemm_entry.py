@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.families.c_entry import NO_CHECK, SMS, WINNERS, CEntry, Translator, in_c, winner_rows
+from cutegen.families.c_entry import NO_CHECK, SMS, WINNERS, CEntry, CopiedRows, Translator, in_c, winner_rows
 from cutegen.runtime.device_rates import RATES, VARIANTS, memory_rate, part_of, scale_rates
 from cutegen.runtime.gemm.cost_model import MODELS, Constants, Form, Instance, describe_work, order, spend
 from cutegen.runtime.gemm.product_scratch import count_arrivals, count_partials
+from cutegen.runtime.gemm.row_copy import ROWS, copied_extents
 from cutegen.runtime.gemm.tiling import SCRATCH, count_scratch
 
 # `dispatched.py` and `device_rates.py` say what this does: the rules are their functions, as NAME in capitals.
@@ -121,9 +122,7 @@ PICKS = 64  # that a thread remembers
 
 
 def c_entry(plan: Any, translate: Translator) -> CEntry | str:
-    """Of a plan of runtime/gemm/plan.py; why there is none."""
-    if plan.copied_tilings:
-        return "some tilings copy gathered rows by a launch of their own: write tma.a.gather: cp_async in the spec"
+    """Of a plan of runtime/gemm/plan.py."""
     keys = tuple(plan.tilings)
     args = (*plan.inputs, *plan.fresh_outputs)
     return CEntry(
@@ -139,6 +138,7 @@ def c_entry(plan: Any, translate: Translator) -> CEntry | str:
         endings=plan.optional_endings,
         needed=() if isinstance(plan.dims[plan.reduced], int) else (plan.reduced,),
         fills=bool(plan.reductions),
+        copied=_copied(plan, translate) if plan.row_copy else None,
     )
 
 
@@ -201,6 +201,19 @@ static const product product_ENTRY = {{
 }};"""
 
 
+def _copied(plan: Any, translate: Translator) -> CopiedRows:
+    """The copies lie as `RowCopy.run` has them."""
+    m, k = in_c(plan.dims, plan.roles[0]), in_c(plan.dims, plan.reduced)
+    copies = {}
+    shapes: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((m, k), (k, "1"))]
+    for block, spare in plan.row_copy.scale_blocks:
+        extents = f"{translate.function(copied_extents)}({m}, {k}, {block}, {spare})"
+        shapes.append(((m, f"{extents}.v[1]"), ("1", f"{extents}.v[0]")) if block else ((m,), ("1",)))
+    for name, arg, (shape, strides) in zip(plan.gathered.tensors, plan.row_copy.args, shapes):
+        copies[name] = arg.name, shape, strides
+    return CopiedRows("copy_rows", "copied_ENTRY[key]", plan.gathered.index, copies, f"ceil_div({m}, {ROWS})")
+
+
 def _size(plan: Any, keys: tuple[str, ...], translate: Translator) -> str:
     """By the scratch of the plan: partial results and counters of reductions, then what tilings take."""
     m, n, _, _ = plan.roles
@@ -216,7 +229,14 @@ def _size(plan: Any, keys: tuple[str, ...], translate: Translator) -> str:
         call = f"{each}, {int(of.rows_anywhere)}, m, batch, tiles_m, tiles_n"
         lines.append(f"sizes[{len(of.kept)}] = {translate.function(count_arrivals)}({call});")
     own = {s.name for s in SCRATCH}
-    tables = ""
+    tables, copies = "", {}
+    if plan.row_copy:
+        k = in_c(plan.dims, plan.reduced)
+        rows = (f"{translate.function(copied_extents)}(m, {k}, {b}, {s})" for b, s in plan.row_copy.scale_blocks)
+        sizes = (f"m * {k}", *(f"{extents}.v[0] * {extents}.v[1]" for extents in rows))
+        copies = {arg.name: size for arg, size in zip(plan.row_copy.args, sizes)}
+        copying = ", ".join(str(int(key in plan.copied_tilings)) for key in keys)
+        tables += f"static const char copied_ENTRY[] = {{{copying}}};\n"
     for i, arg in enumerate(plan.scratch):
         if arg.name in own:
             rows = (f"{{{', '.join(map(str, (*getattr(t, arg.name), *t.covers)))}}}" for t in plan.tilings.values())
@@ -225,6 +245,8 @@ def _size(plan: Any, keys: tuple[str, ...], translate: Translator) -> str:
             values = ", ".join(f"{row}[{j}]" for j in range(4))
             call = f"{translate.function(count_scratch)}({values}, m, n, batch)"
             lines.append(f"sizes[{i}] = {row}[0] || {row}[1] ? {call} : 0;")
+        elif arg.name in copies:
+            lines.append(f"sizes[{i}] = copied_ENTRY[key] ? {copies[arg.name]} : 0;")
     body = "".join(f"  {line}\n" for line in lines)
     return f"""\
 {tables}static int size_ENTRY(int key, num count, const num *e, num *sizes) {{

@@ -89,12 +89,18 @@ class RowCopy:
 
     def _extents(self, m: int, k: int) -> tuple[tuple[int, int], ...]:
         """(rows, columns) that there is room for: of the matrix, then of each scale."""
-        pitch = -(-m // SCALE_STEP) * SCALE_STEP
-        found = [(m, k)]
-        for dim in self._blocks[1:]:
-            _, divisor = divided(dim) if dim else ("", 0)
-            found.append((pitch, (k + slack(dim)) // divisor) if divisor else (m, 1))
-        return tuple(found)
+        scales = (copied_extents(m, k, *block) for block in self.scale_blocks)
+        return (m, k), *scales
+
+    @property
+    def scale_blocks(self) -> tuple[tuple[int, int], ...]:
+        """(elements of k, slack) of the blocks of each scale, (0, 0) where it has one value a row."""
+        return tuple((divided(dim)[1], slack(dim)) if dim else (0, 0) for dim in self._blocks[1:])
+
+
+def copied_extents(m: int, k: int, block: int, spare: int) -> tuple[int, int]:
+    """(rows, columns) that there is room for in the copy of a scale."""
+    return (-(-m // SCALE_STEP) * SCALE_STEP, (k + spare) // block) if block else (m, 1)
 
 
 def _form(value: Any) -> Any:
