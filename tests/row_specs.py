@@ -72,6 +72,15 @@ rows:
   s: max_abs(x, n, 64)
   total: sum(square(x), n, 64)
 """,
+    # Places of elements, in a round and after it, beside integers of rows and of all.
+    "labels": HEAD
+    + """\
+dims: {n: [8, 600]}
+tensors: {x: 'bf16[m, n]', label: 'i32[m]', ignored: 'i32[]', y: 'f32[m, n]', picked: 'f32[m]'}
+rows:
+  picked: where(label == ignored, 0, pick(x, label))
+  y: where(index(n) == label, 0, x - picked) + 0.5 * index(n)
+""",
     # Eight-bit elements in and out, a row longer than what a CTA has at once.
     "parts": HEAD
     + """\

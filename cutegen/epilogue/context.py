@@ -17,7 +17,8 @@ ROW_REDUCTIONS: dict[str, ReduceOp] = REDUCTIONS | {"mean": "mean"}
 class Context:
     """section: the key of the spec. sources: values that are neither declared nor assigned. reductions: those that may
     be called. readable: whether the result of one over a whole dim is a value; if not, it is an output, and nothing
-    reads it. alone: the rule about an output that depends on none of what a kernel is for, and its words."""
+    reads it. alone: the rule about an output that depends on none of what a kernel is for, and its words. columns: the
+    dim of a row's elements, whose `index` may be read, and of which `pick` takes one; "": there are none."""
 
     section: str
     sources: tuple[str, ...]
@@ -25,6 +26,7 @@ class Context:
     readable: bool
     alone: tuple[str, str, str]
     words: tuple[tuple[str, str], ...] = ()
+    columns: str = ""
 
     def say(self, text: str) -> str:
         """A message or remedy, which is written for epilogues, in the words of the section."""

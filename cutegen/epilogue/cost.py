@@ -72,7 +72,7 @@ def cost(program: EpilogueProgram) -> Cost:
                 rows=o.block[0],
             )
             for o in program.operands
-            if o.kind != "host_scalar"
+            if o.kind not in ("host_scalar", "index")
         ),
         writes=tuple(
             Traffic(

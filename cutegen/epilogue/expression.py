@@ -45,6 +45,7 @@ from cutegen.epilogue.tree import (
     Compare,
     Expr,
     Gather,
+    Index,
     Logic,
     Name,
     Negate,
@@ -73,9 +74,11 @@ def parse_expression(
     *,
     gathers: bool = False,
     reductions: Mapping[str, ReduceOp] = REDUCTIONS,
+    columns: str = "",
 ) -> Expr | None:
     """The tree of one expression, or None after reporting every reason why there is none. dims: what may be reduced;
-    reductions: by which calls. gathers: whether `x[y]` with a name y is a gather, not a slice."""
+    reductions: by which calls. gathers: whether `x[y]` with a name y is a gather, not a slice. columns: as in
+    Context."""
     if len(text) > MAX_EXPRESSION:
         said = f"the expression has {len(text)} characters; at most {MAX_EXPRESSION} are allowed"
         report(EXPRESSION, (0, 0), said, SPLIT)
@@ -96,7 +99,7 @@ def parse_expression(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             body = ast.parse(source, mode="eval").body
-        return _Converter(text, indent, report, dims, gathers, reductions).value(body, 1)
+        return _Converter(text, indent, report, dims, gathers, reductions, columns).value(body, 1)
     except SyntaxError as error:
         # Python's messages differ between its versions; an offset of 0 or past the end means that something is missing.
         inside = 0 < (error.offset or 0) <= len(source)
@@ -121,8 +124,10 @@ class _Converter:
         dims: Collection[str],
         gathers: bool,
         reductions: Mapping[str, ReduceOp],
+        columns: str,
     ) -> None:
         self.text = text
+        self.columns = columns
         self.reductions = reductions
         self.dims = dims
         self.gathers = gathers
@@ -224,6 +229,8 @@ class _Converter:
         name = node.func.id
         if name in self.reductions and (name not in OPS or any(map(self.is_dim, node.args[1:]))):
             return self.reduce(node, self.reductions[name], depth)
+        if self.columns and name in ("index", "pick"):
+            return self.index(node) if name == "index" else self.pick(node, depth)
         op = None if name in FORMS else self.find_op(node.func)
         if op is None and name not in FORMS:
             return None
@@ -282,6 +289,26 @@ class _Converter:
             block = size.value
         value = self.value(node.args[0], depth + 1)
         return None if value is None else Reduce(op, value, tuple(over), block, self.span(node))
+
+    def index(self, node: ast.Call) -> Index | None:
+        if len(node.args) == 1 and isinstance(dim := node.args[0], ast.Name) and dim.id == self.columns:
+            return Index(self.columns, self.span(node))
+        said = f"`index` takes the dim of a row's elements, {self.columns}"
+        self.refuse(OP_ARITY, node, said, f"write index({self.columns})")
+        return None
+
+    def pick(self, node: ast.Call, depth: int) -> Reduce | None:
+        """`pick(x, i)`: the element whose index is i, else 0."""
+        span = self.span(node)
+        if len(node.args) != 2 or node.keywords:
+            said = "`pick` takes a value of elements and the index of one of them"
+            self.refuse(OP_ARITY, node, said, "write pick(x, label)")
+            return None
+        parts = self.all(self.value, node.args, depth)
+        if parts is None:
+            return None
+        here = Compare("==", Index(self.columns, span), parts[1], span)
+        return Reduce("sum", Where(here, parts[0], Number(0.0, span), span), (self.columns,), 0, span)
 
     def where(self, node: ast.Call, depth: int) -> Where | None:
         if len(node.args) != 3:

@@ -11,7 +11,7 @@ from cutegen.epilogue.tree import Expr, Pairing, Reduce, ReduceOp, Span, walk
 
 Path = tuple[str | int, ...]
 ACCUMULATORS = ("acc", "acc_0", "acc_1")  # names that statements read: the product, or a pair of a gated one
-OperandKind = Literal["host_scalar", "device_scalar", "row_vector", "column_vector", "tile", "block_input"]
+OperandKind = Literal["host_scalar", "device_scalar", "row_vector", "column_vector", "tile", "block_input", "index"]
 
 
 class Report(Protocol):
@@ -45,7 +45,7 @@ class Operand:
     """An input of the epilogue.
 
     row_vector: one value per column n, the same for all rows; column_vector: one per row m; block_input: one for each
-    `block` (rows, columns) of elements.
+    `block` (rows, columns) of elements; index: the column itself, which no tensor has.
     axes: torch axes in kernel order: (m, n[, batch]) of a tile, (n[, batch]) of a row vector, (m[, batch]) of a column
     vector, () of scalars. major: the contiguous dim of a tile, None otherwise. batched: whether it has the batch dim.
     half: whether it has half of the product's columns. part_of: the tensor that this is one part of, see `columns`.

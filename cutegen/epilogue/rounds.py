@@ -15,6 +15,7 @@ from cutegen.epilogue.program import Assign, EpilogueProgram
 from cutegen.epilogue.tree import (
     Call,
     Expr,
+    Index,
     Name,
     Reduce,
     ReduceOp,
@@ -24,9 +25,10 @@ from cutegen.epilogue.tree import (
     is_constant,
     map_children,
     reads,
+    walk,
 )
 
-ELEMENTS = ("tile", "row_vector")  # kinds of operands with a value for each element of a row
+ELEMENTS = ("tile", "row_vector", "index")  # kinds of operands with a value for each element of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,21 @@ class RowProgram:
     rounds: tuple[Round, ...]
     after: tuple[Assign, ...]
     blocks: Round | None = None
+
+
+def name_index(statements: Iterable[Assign], taken: Collection[str]) -> tuple[tuple[Assign, ...], str]:
+    """Statements with a name in place of the index of a row's elements, and that name; "" where none reads it."""
+    indices = [node.dim for s in statements for node in walk(s.expr) if isinstance(node, Index)]
+    if not indices:
+        return tuple(statements), ""
+    name = f"index_{indices[0]}"
+    while name in taken:
+        name += "_"
+
+    def convert(node: Expr) -> Expr:
+        return Name(name, node.span) if isinstance(node, Index) else map_children(node, convert)
+
+    return tuple(replace(s, expr=convert(s.expr)) for s in statements), name
 
 
 def find_element_names(program: EpilogueProgram) -> set[str]:

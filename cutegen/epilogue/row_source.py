@@ -37,7 +37,13 @@ def row_torch_lines(program: EpilogueProgram, whole: Iterable[str]) -> tuple[str
         f"{o.name} = {rounded_text(o.name, o.dtype)}{'' if o.name in kept else '.squeeze(-1)'}" for o in program.outputs
     )
     blocks = (f"{o.name} = {o.name}[..., ::{program.block}]" for o in program.block_outputs)
-    return (*_RowTorchWriter(program).lines, *stores, *blocks)
+    like = next(o.name for o in program.operands if o.kind == "tile")
+    indices = (
+        f"{o.name} = torch.arange({like}.shape[-1], dtype={like}.dtype, device={like}.device)"
+        for o in program.operands
+        if o.kind == "index"
+    )
+    return (*indices, *_RowTorchWriter(program).lines, *stores, *blocks)
 
 
 def row_value_lines(program: EpilogueProgram, statements: Iterable[Assign]) -> tuple[str, ...]:

@@ -74,7 +74,9 @@ def parse_epilogue(
 
     trees: dict[str, Expr] = {}
     for name, text in assignments.items():
-        tree = parse_expression(text, partial(refuse, name), dims, reductions=context.reductions)
+        tree = parse_expression(
+            text, partial(refuse, name), dims, reductions=context.reductions, columns=context.columns
+        )
         if tree is not None:
             trees[name] = tree
     values = [*context.sources, *inputs, *assignments]

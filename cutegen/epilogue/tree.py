@@ -137,7 +137,15 @@ class Reduce:
     span: Span = field(compare=False)
 
 
-Expr = Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice | Gather | Reduce
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`index(n)`: the place of an element along a dim, counted from 0."""
+
+    dim: str
+    span: Span = field(compare=False)
+
+
+Expr = Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice | Gather | Reduce | Index
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -192,7 +200,7 @@ def fits_f32(value: int | float) -> bool:
 
 def is_constant(expr: Expr, constants: Container[str]) -> bool:
     """Whether `expr` depends on numbers and on locals in `constants` alone."""
-    names = [node for node in walk(expr) if isinstance(node, Name | Stored | Slice)]
+    names = [node for node in walk(expr) if isinstance(node, Name | Stored | Slice | Index)]
     return all(isinstance(node, Name) and node.name in constants for node in names)
 
 

@@ -33,6 +33,7 @@ SHAPES = {
     "rounds": {"m": 3},
     "blocks": {"m": 3, "n": 912},
     "block_values": {"m": 2, "n": 4672},
+    "labels": {"m": 9, "n": 520},
     "parts": {"m": 3, "n": 9200},
 }
 READY = {"all_kinds": ["w"]}

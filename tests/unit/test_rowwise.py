@@ -40,10 +40,34 @@ def test_references_are_what_torch_computes(x: Any) -> None:
         "layernorm_bf16_sm90a": ((x, w, b), f.layer_norm(wide, (264,), *of_columns, eps=1e-5)),
         "softmax_bf16_sm90a": ((x,), wide.softmax(-1)),
         "silu_mul_bf16_sm90a": ((x, x + 1), f.silu(wide) * (x + 1).double()),
+        "geglu_bf16_sm90a": ((x, x + 1), f.gelu(wide, approximate="tanh") * (x + 1).double()),
+        "log_softmax_bf16_sm90a": ((x,), wide.log_softmax(-1)),
+        "gemma_rmsnorm_bf16_sm90a": ((x, w), f.rms_norm(wide, (264,), 1 + of_columns[0], eps=1e-6)),
     }
     for name, (inputs, result) in expected.items():
         found = reference(name).reference_fn(*inputs, precision="float64")
         torch.testing.assert_close(found, result.to(torch.bfloat16))
+
+
+def test_losses_are_those_of_torch_and_a_label_that_is_no_place_picks_nothing(x: Any) -> None:
+    plan = reference("cross_entropy_bf16_sm90a")
+    label = torch.tensor([0, 263, -100, 17, 264], dtype=torch.int32)
+    lse, loss = plan.reference_fn(x, label, precision="float64")
+    torch.testing.assert_close(lse.double(), x.double().logsumexp(-1))
+    inside = label < 264
+    expected = torch.nn.functional.cross_entropy(x.double()[inside], label[inside].long(), reduction="none")
+    torch.testing.assert_close(loss[inside].double(), expected)
+    assert loss[4] == lse[4]
+
+
+def test_labels_are_drawn_from_the_places_of_a_row_and_around_them(tmp_path: Path) -> None:
+    resolved = resolve(FORMS["labels"]).resolved
+    write_package(render_package(resolved), tmp_path)
+    plan: Any = load_subject(tmp_path / resolved.name).plan
+    plan.device = "cpu"
+    _, label, ignored = plan.prepare_inputs(m=4096, n=8)
+    assert label.unique().tolist() == list(range(-1, 9))
+    assert -1 <= int(ignored) <= 8
 
 
 def test_a_quantised_row_has_its_largest_value_at_448(x: Any) -> None:

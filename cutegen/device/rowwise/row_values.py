@@ -59,9 +59,20 @@ def read(held: cute.Tensor, index: int):
     copy = cute.make_rmem_tensor(cute.size(own), held.element_type)
     words, copied = (cute.recast_tensor(values, Int32) for values in (own, copy))
     for i in range(cute.size(words)):
-        word = llvm.inline_asm(T.i32(), [words[i].ir_value()], "mov.b32 $0, $1;", "=r,r", has_side_effects=True)
-        copied[i] = Int32(word)
+        copied[i] = _here(words[i])
     return copy.load().to(Float32)
+
+
+def indices(at, vector: int):
+    """Places of the elements of vector `at` in the row, in f32. They are computed here, too."""
+    first = Float32(_here(at * vector))
+    return [first + Float32(i) for i in range(vector)]
+
+
+def _here(word):
+    """An integer of which the compiler does not know that it was there before."""
+    operands = [Int32(word).ir_value()]
+    return Int32(llvm.inline_asm(T.i32(), operands, "mov.b32 $0, $1;", "=r,r", has_side_effects=True))
 
 
 @cute.jit

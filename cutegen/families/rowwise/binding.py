@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from cutegen.diagnostics import Diagnostic, SpecError, declare
+from cutegen.dtypes import DTYPES
 from cutegen.epilogue import Assign, BlockOutput, EpilogueProgram, Operand, OperandKind, Output, parse_epilogue
 from cutegen.epilogue.context import ROWS
-from cutegen.epilogue.rounds import find_block_names, find_element_names, has_blocks, has_elements
+from cutegen.epilogue.rounds import find_block_names, find_element_names, has_blocks, has_elements, name_index
 from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, REDUCTION
 from cutegen.epilogue.tree import Expr, Reduce, Slice, Span, reads, walk
 from cutegen.families.generated_names import find_clashes
@@ -70,6 +72,7 @@ class _Binder:
         widest = max(spec.tensors.values(), key=lambda t: len(t.shape))
         *rows, columns = [d.text for d in widest.shape] or [""]
         self.rows, self.columns = tuple(rows), columns
+        self.context = replace(ROWS, columns=columns)
 
     def report(
         self, rule: str, path: KeyPath, message: str, remedy: str = "", *, key: bool = False, span: Span | None = None
@@ -94,12 +97,14 @@ class _Binder:
         dims = spec.dim_names()
         if not self.check_in_place(outputs):
             return None
-        found = parse_epilogue(assigned, inputs, outputs, self.report, [*dims], dims, ROWS, rowwise)
+        found = parse_epilogue(assigned, inputs, outputs, self.report, [*dims], dims, self.context, rowwise)
         if found is None or self.findings:
             return None
+        found, index = name_index(found, [*dims, *spec.tensors, *assigned])
+        indices = (Operand(index, "index", DTYPES["f32"], False, (), None),) if index else ()
         program = EpilogueProgram(
             found,
-            tuple(operands.values()),
+            (*operands.values(), *indices),
             tuple(o for o in stored.values() if isinstance(o, Output)),
             block_outputs=tuple(o for o in stored.values() if isinstance(o, BlockOutput)),
         )
@@ -180,7 +185,9 @@ class _Binder:
     def operand(self, name: str) -> Operand | None:
         decl = self.spec.tensors[name]
         kind = self.kind(name, decl)
-        supported = ("f32",) if kind in ("host_scalar", "device_scalar") else INPUTS
+        supported = {"host_scalar": ("f32",), "device_scalar": ("f32", "i32"), "column_vector": (*INPUTS, "i32")}.get(
+            kind or "", INPUTS
+        )
         if kind is None or not self.check_dtype(name, decl, supported):
             return None
         axes = {"tile": (0, 1), "row_vector": (0,), "column_vector": (0,)}.get(kind, ())

@@ -41,8 +41,14 @@ class RowShare:
     prefetch: bool
 
 
+def least_vectors(problem: RowProblem) -> int:
+    """Vectors of each tensor that a thread has, where a row has enough of them."""
+    widest = max(o.dtype.bytes for o in problem.operands("tile", "row_vector"))
+    return max(1, HELD_BYTES // (problem.vector * widest))
+
+
 def count_vectors(problem: RowProblem, c: Candidate) -> int:
-    """Vectors of each tensor that a thread has at once; those of the longest row, in every kernel."""
+    """Vectors of each tensor that a thread has at once, of the longest row."""
     if not problem.held or problem.most_columns is None:
         return STREAMED_VECTORS
     return -(-problem.most_columns // (c.threads * problem.vector))
@@ -65,7 +71,9 @@ def find_instance(problem: RowProblem, c: Candidate, columns: int | None = None,
     vectors = vectors or count_vectors(problem, c)
     threads = c.threads
     if columns is not None:
-        threads = min(threads, fit_threads(problem, -(-columns // (vectors * problem.vector))))
+        loads = -(-columns // problem.vector)
+        vectors = min(vectors, max(least_vectors(problem), -(-loads // threads)))
+        threads = min(threads, fit_threads(problem, -(-loads // vectors)))
     alone = threads <= WARP or not problem.held
     return RowShare(threads, max(1, CTA_THREADS // threads) if alone else 1, vectors, c.prefetch)
 

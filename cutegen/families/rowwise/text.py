@@ -65,9 +65,11 @@ class RoundText:
 
 @dataclass(frozen=True, slots=True)
 class RowKernelText:
-    """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. tiles, vectors,
-    of_rows, device_scalars: inputs by kind. stored, stored_rows: names of outputs with a value for each element,
-    and for each row; stored_blocks: for each block, which `lanes` threads have. imports: of functions."""
+    """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. tiles, of_rows,
+    device_scalars: inputs by kind; early, late: those of columns that are ready before the kernel in front starts, and
+    the others; index: the name of an element's place, "" where none is read. stored, stored_rows: names of outputs with
+    a value for each element, and for each row; stored_blocks: for each block, which `lanes` threads have. imports: of
+    functions."""
 
     name: str
     title: str
@@ -83,6 +85,7 @@ class RowKernelText:
     late: tuple[Operand, ...]
     of_rows: tuple[Operand, ...]
     device_scalars: tuple[Operand, ...]
+    index: str
     blocks: RoundText | None
     elements_of_blocks: tuple[str, ...]
     lanes: int
@@ -195,6 +198,7 @@ def kernel_text(resolved: SingleKernel) -> RowKernelText:
         late=tuple(o for o in vectors if o not in early),
         of_rows=p.operands("column_vector"),
         device_scalars=p.operands("device_scalar"),
+        index=next((o.name for o in p.operands("index")), ""),
         blocks=blocks,
         elements_of_blocks=tuple(
             o.name

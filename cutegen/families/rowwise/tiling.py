@@ -20,7 +20,6 @@ from cutegen.families.resolved import ResolvedTiling, When
 from cutegen.families.rowwise.candidate import (
     CTA_THREADS,
     FEW_VECTORS,
-    HELD_BYTES,
     REGISTER_FILE,
     WARP,
     Candidate,
@@ -33,6 +32,7 @@ from cutegen.families.rowwise.candidate import (
     find_instance,
     fit_threads,
     least_threads,
+    least_vectors,
     most_registers,
 )
 from cutegen.families.rowwise.problem import RowProblem, describe_problem
@@ -144,7 +144,7 @@ def check_registers(problem: RowProblem, c: Candidate, arch: Arch) -> Objection 
 
 
 def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Iterator[Choice]:
-    """Those with HELD_BYTES of a row a thread first, unless a CTA would have more than AUTO_THREADS; of each the one
+    """Those with `least_vectors` a thread first, unless a CTA would have more than AUTO_THREADS; of each the one
     that prefetches first, where an SM has two CTAs of it."""
     reasons = {
         "bounds": "halves: a shorter row has fewer threads, and an SM more rows",
@@ -180,8 +180,7 @@ def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
 
 def _thread_counts(problem: RowProblem, most: int, arch: Arch) -> list[int]:
     """Of the longest rows: the most that AUTO_THREADS allows, then more."""
-    widest = max(o.dtype.bytes for o in problem.operands("tile", "row_vector"))
-    vectors, loads = max(1, HELD_BYTES // (problem.vector * widest)), -(-most // problem.vector)
+    vectors, loads = least_vectors(problem), -(-most // problem.vector)
     while (first := fit_threads(problem, -(-loads // vectors))) > AUTO_THREADS:
         vectors += 1
     more = (fit_threads(problem, -(-loads // v)) for v in range(vectors - 1, 0, -1))

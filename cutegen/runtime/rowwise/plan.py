@@ -75,6 +75,15 @@ class RowPlan(TensorPlan):
     def count_sms(self, key: str, device: int) -> int:
         return super().count_sms(key, device) if self.prefetch else UNLIMITED
 
+    def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
+        """As drawn by every plan, but integers name elements of a row, or one before or behind it."""
+        inputs = super().prepare_inputs(**dims)
+        extent = self.extents_on_device(dims)[self.columns]
+        for arg, value in zip(self.inputs, inputs):
+            if isinstance(arg, TensorArg) and arg.dtype == "int32":
+                value.random_(-1, extent + 1)
+        return inputs
+
     def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
         elements = math.prod(dims[name] for name in self.dims)
         return self.flops * elements, tensor_bytes((*self.inputs, *self.outputs), dims)
