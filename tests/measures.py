@@ -80,15 +80,15 @@ HELD = {
     "files with the knob pdl": 54,
     "files with the feature split_k": 21,
     "files with the feature gather": 87,
-    "files with the feature groups": 89,
+    "files with the feature groups": 92,
     "files with the feature block_scales": 18,
     "files with the feature reductions": 64,
     "files with the feature load_ahead": 48,
     "files with the feature last_tile": 10,
     "names of several modules": 65,
     "names of several classes": 45,
-    "lines of cutegen/": 64508,
-    "lines of templates/": 5538,
+    "lines of cutegen/": 64510,
+    "lines of templates/": 5571,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -92,6 +92,10 @@ tiling: {{mma_ctas: {ctas}}}
 """
 GEMM.append(SM100_GATED.format(batch="l, ", every=":, ", device=", device: 'f32[]'", factor="device * ", ctas=1))
 GEMM.append(SM100_GATED.format(batch="", every="", device="", factor="", ctas=2))
+SM100_GROUPS = (
+    "tensors: {a: 'bf16[m, k]', b: 'bf16[g, n, k]', ends: 'i32[g]', d: 'bf16[m, n]'}\ngroups: {offsets: ends}\n"
+)
+GEMM.append("cutegen: 1\nkernel: gemm\narch: sm_100a\n" + SM100_GROUPS)
 
 # What the probe has not got: pairs of columns and reductions.
 GATED = """\

@@ -1,4 +1,4 @@
-"""Block-scaled products of sm_100a on the PTX machine, strict: right in five orders, and breaks that are reported.
+"""Block-scaled products of sm_100a on the PTX machine, strict: right in several orders, and breaks that are reported.
 Shipped ones are among those of test_ptx_machine_sm100.py."""
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("tensors", "n", "more"), FORMS.values(), ids=FORMS)
-def test_forms_are_right_in_five_orders(tensors: dict[str, str], n: int, more: str) -> None:
+def test_forms_are_right_in_two_orders(tensors: dict[str, str], n: int, more: str) -> None:
     simulation = Simulation(sm_count=4, strict=True)
     subject = load_resolution(resolve_text(TENSORS.format(**tensors) + more), simulation)
     assert simulation.unknown() == []
-    for simulation.seed in range(5):
+    for simulation.seed in range(2):
         result = run(subject, {"l": 2, "m": 272, "n": n, "k": 288}, seed=1)
         assert (result.status, result.detail) == ("pass", ())
     assert uncalibrated(simulation.forms()) == ()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import LABELS, PLAIN, resolve_text
+from gemm_specs import COUNTS, LABELS, OFFSETS, PLAIN, gathered, resolve_text
 
 from cutegen.cli.bench import refuse_unrated
 from cutegen.diagnostics import CutegenError, SpecError
@@ -153,7 +153,14 @@ SPECS = {
         PLAIN + "  s: f32[m/128, n/128]\nepilogue: {d: acc * s}\n",
         "the epilogue operand `s`, with a value for each block,",
     ),
-    "groups": (LABELS, "groups"),
+    "gathered rows": (gathered(LABELS), "a product of gathered rows"),
+    "chunks of scales that groups cut": (
+        OFFSETS.replace("bf16[m, k]", "e4m3[m, k]\n  sa: e8m0[m, k/32]").replace(
+            "b: bf16[g, n, k]", "b: e4m3[g, n, k]\n  sb: e8m0[g, n, k/32]"
+        )
+        + "mainloop: (a * sa) @ (b * sb)\n",
+        "groups that begin anywhere, with scales in chunks of 128 rows,",
+    ),
     "a reduction": (PLAIN + "  r: f32[m]\nepilogue: {r: 'sum(acc, n)', d: acc}\n", "the reduction `r`"),
     "a value of blocks": (PLAIN + "  s: f32[m, n/128]\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc}\n", "`s`"),
     "a scale": (PLAIN + "  s: f32[m, k/128]@m\nmainloop: (a * s) @ b\n", "f32 scales that vary along k"),
@@ -167,6 +174,23 @@ def test_specs_that_are_refused(text: str, said: str) -> None:
     with pytest.raises(SpecError) as caught:
         resolve_text(text.replace("sm_90a", "sm_100a"))
     assert said in caught.value.report()
+
+
+def test_rows_of_a_pair_are_of_one_group() -> None:
+    """Labels that are aligned to its 256 rows, and any counts and offsets, allow it; `auto` leaves CTAs alone, as one
+    past the end of a group has nothing to do."""
+    for text in (LABELS.replace("group}", "group, align: 256}"), COUNTS, OFFSETS):
+        text = text.replace("sm_90a", "sm_100a")
+        for more, ctas in (("", 1), ("tiling: {cluster: [2, 1]}\n", 2)):
+            assert resolve_text(text + more).resolved.default.candidate.mma_ctas == ctas
+    for text, said in (
+        (LABELS + "tiling: {cluster: [2, 1]}\n", "256 rows, but groups begin at multiples of 128"),
+        (LABELS.replace("group}", "group, align: 64}"), "align them to 128 rows"),
+    ):
+        with pytest.raises(SpecError) as caught:
+            resolve_text(text.replace("sm_90a", "sm_100a"))
+        assert "group-alignment" in caught.value.report()
+        assert said in caught.value.report()
 
 
 def test_every_rule_of_sm_100a_has_a_case() -> None:

@@ -17,9 +17,9 @@ SM100_SPEC = register(
         "sm100-spec",
         "some parts of a GEMM spec are not supported yet on sm_100a",
         "sm_100a has dense products, batched or not, with elementwise epilogues, gated or not, that read tiles, "
-        "vectors and scalars, and outputs with n contiguous that TMA stores. Reductions, blocks, groups, gathered rows "
-        "and f32 scales along k are of sm_90a so far, and so is the section `warpgroups`, whose knobs are those of "
-        "WGMMA.",
+        "vectors and scalars, and outputs with n contiguous that TMA stores, of groups of rows or not. Reductions, "
+        "blocks, gathered rows and f32 scales along k are of sm_90a so far, and so is the section `warpgroups`, whose "
+        "knobs are those of WGMMA.",
         "arch: sm_100a\nepilogue: {r: 'sum(acc, n)', d: acc}",
     )
 )
@@ -42,8 +42,8 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
     program, outer = problem.kernel_epilogue, problem.epilogue
     if "warpgroups" in spec.model_fields_set:
         yield ("warpgroups",), "a choice of warpgroups"
-    if problem.groups:
-        yield ("groups",), "a product of groups of rows"
+    if problem.groups and problem.groups.form == "offsets" and problem.packed_scales:
+        yield ("groups",), "a product of groups that begin anywhere, with scales in chunks of 128 rows,"
     if problem.gather:
         yield ("mainloop",), "a product of gathered rows"
     if problem.scaled_k:
