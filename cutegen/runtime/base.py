@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Argument, Extent, TensorArg, complete_dims
+from cutegen.runtime.autotune import LAUNCHES, ROUNDS, Autotuned, autotune
 from cutegen.runtime.call_faults import Fault
 from cutegen.runtime.callable_plan import CallablePlan
 from cutegen.runtime.calls import call_plan
@@ -54,6 +55,7 @@ class CuteKernel:
     compiles nothing, and keeps to the SM budget that the plan was asked for.
 
     algorithmic_flops_bytes_fn() -> (FLOPs, bytes) of this problem. autotune_configs: tilings that could run it, by key.
+    plan, sms: what it was made by, and for which budget.
     """
 
     kernel_fn: Callable[..., Any]
@@ -64,6 +66,12 @@ class CuteKernel:
     autotune_configs: Mapping[str, Any]
     algorithmic_flops_bytes_fn: Callable[[], tuple[int, int]]
     scratch_tensors: tuple[Any, ...] = ()
+    plan: Any = None
+    sms: int | None = None
+
+    def autotune(self, *, rounds: int = ROUNDS, launches: int = LAUNCHES) -> Autotuned:
+        """Times its configurations on its inputs, and says which failed; see runtime/autotune.py."""
+        return autotune(self, rounds, launches)
 
 
 class Table(dict[Any, Any]):
@@ -210,6 +218,28 @@ class BasePlan(CallablePlan):
         the plan may use."""
         return self.dispatch(**dims)
 
+    def full_key(self, key: str) -> str:
+        """The key that dispatch chooses where this one can run instead of it."""
+        return key
+
+    def validate(self, key: str, sms: int | None = None, /, **dims: int) -> str:
+        """Why tiling `key` cannot run a problem, on at most so many SMs of the current CUDA device; "" where it can.
+        Constants need no extent. Without a device, what has no need of one is looked at."""
+        if key not in self.tilings:
+            return f"{self.name} has no tiling {key}: it has {', '.join(self.tilings)}"
+        try:
+            extents, index = complete_dims(self.dims, dims), current_device() if self.device == "cuda" else -1
+            have = self._sm_counts[index] if index >= 0 else None
+            self._refuse_tiling(key, extents, have if sms is None else min(sms, have or sms))
+        except (TypeError, ValueError) as error:
+            return str(error)
+        return ""
+
+    def _refuse_tiling(self, key: str, extents: Mapping[str, int], sms: int | None) -> None:
+        """ValueError: the tiling cannot run the problem on so many SMs; None: nobody knows on how many."""
+        if sms is not None and sms < (least := self.least_sms(key)):
+            raise ValueError(f"{self.name}: a cluster of {key} takes {least} SMs at once, and there are {sms}")
+
     def _autotune_configs(self) -> Mapping[str, Any]:
         return self.tilings
 
@@ -293,6 +323,8 @@ class BasePlan(CallablePlan):
             self._autotune_configs(),
             lambda: self.count_work(dims, inputs),
             self.allocate_scratch(*inputs, key=key),
+            self,
+            sms,
         )
 
     def __call__(self, *inputs: Any, out: Any = None, sms: int | None = None, **named: Any) -> Any:
@@ -311,6 +343,15 @@ class BasePlan(CallablePlan):
         if faults := self._find_faults(args, values, sms):
             error = TypeError if any(f.error is TypeError for f in faults) else ValueError
             raise error(f"{self.name}: " + "\n  ".join(f.text for f in faults)) from cause
+
+
+def current_device() -> int:
+    """The index of torch's current CUDA device; -1 without one."""
+    try:
+        import torch
+    except ImportError:
+        return -1
+    return torch.cuda.current_device() if torch.cuda.is_available() else -1
 
 
 def _remake(kind: type[BasePlan], on_miss: Literal["compile", "warn", "error"], sms: int | None) -> BasePlan:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from cutegen.runtime.base import BasePlan, Table
+from cutegen.runtime.base import BasePlan, Table, current_device
 
 
 class MeasuredPlan(BasePlan):
@@ -37,19 +37,6 @@ class MeasuredPlan(BasePlan):
             return tuple(self.tilings)
         measured = {key for rows in self.winners.get(here, {}).values() for _, key in rows}
         return tuple(key for key in self.tilings if self.full_key(key) in {*measured, *self.anywhere})
-
-    def full_key(self, key: str) -> str:
-        """The key that dispatch chooses where this one can run instead of it."""
-        return key
-
-
-def current_device() -> int:
-    """The index of torch's current CUDA device; -1 without one."""
-    try:
-        import torch
-    except ImportError:
-        return -1
-    return torch.cuda.current_device() if torch.cuda.is_available() else -1
 
 
 def _device_name(index: int) -> str:

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.ahead import can_compile_ahead, compile_ahead, usable_cpus
 from cutegen.runtime.arguments import MAX_EXTENT, complete_dims, step_of
-from cutegen.runtime.base import Table
+from cutegen.runtime.base import Table, current_device
 from cutegen.runtime.device_rates import RATES, Rates, find_rates
 from cutegen.runtime.gemm.portfolio import Portfolio
-from cutegen.runtime.measured import MeasuredPlan, current_device
+from cutegen.runtime.measured import MeasuredPlan
 
 MOST_PICKS = 4096  # shapes that a plan remembers the pick of
 # Extents that `warm_up` samples of a range: so many from its first on, and of each power of two; so many calls at most.

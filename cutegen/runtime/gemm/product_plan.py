@@ -125,6 +125,10 @@ class ProductPlan(TensorOperands, DispatchedPlan):
         sizes = self._size_scratch(complete_dims(self.dims, dims), None)
         return {arg.name: (size,) for arg, size in zip(self.scratch, sizes)}
 
+    def _refuse_tiling(self, key: str, extents: Mapping[str, int], sms: int | None) -> None:
+        super()._refuse_tiling(key, extents, sms)
+        self._size_scratch(extents, key)  # a kernel can't count as many elements
+
     def _size_scratch(self, dims: Mapping[str, int], key: str | None) -> tuple[int, ...]:
         m, n, _, _ = self.roles
         extents, k = [dims[d] for d in (m, n, *self.product_batch)], dims[self.reduced]

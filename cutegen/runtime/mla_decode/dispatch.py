@@ -193,6 +193,11 @@ class MlaDispatch(MeasuredPlan):
     def least_sms(self, key: str) -> int:
         return int(self.tilings[key].cluster)
 
+    def _refuse_tiling(self, key: str, extents: Mapping[str, int], sms: int | None) -> None:
+        super()._refuse_tiling(key, extents, sms)
+        if sms is not None:
+            self.size(sms, key, self.work(extents["batch"], extents["query_len"], extents["heads"])[1])
+
     def size(self, sm_count: int, key: str, rows: int) -> tuple[int, int, int]:
         """(parts, elements of the workspace, counters) of a launch on that many SMs."""
         cluster = self.tilings[key].cluster

@@ -72,6 +72,11 @@ class RowPlan(TensorPlan):
 
         return refuse_longer
 
+    def _refuse_tiling(self, key: str, extents: Mapping[str, int], sms: int | None) -> None:
+        super()._refuse_tiling(key, extents, sms)
+        if self.summed and extents[self.columns] > (most := self.tilings[key].most):
+            raise ValueError(f"{self.name}: tiling {key} has rows of at most {most} {self.columns}")
+
     def count_sms(self, key: str, device: int) -> int:
         return super().count_sms(key, device) if self.prefetch else UNLIMITED
 
