@@ -61,12 +61,18 @@ NVFP4 = {
     "d": "f16[l, m, n]",
 }
 MXFP4 = {"a": "e2m1[m, k]", "b": "e2m1[k, n]@k", "sa": "e8m0[m, k/32]", "sb": "e8m0[n, k/32]", "d": "bf16[m, n]"}
+TO_GATED = ("gelu_tanh(alpha * acc) + c", "silu(alpha * acc[:, :, :n/2]) * acc[:, :, n/2:]")
 FORMS = {
     "one CTA, two sums": (PLAIN, 272, "tiling: {tile: [128, 128, 128], mma_ctas: 1}\n"),
     "e5m2, batched, two chunks along k": (BATCHED, 136, "tiling: {tile: [128, 128, 256]}\n"),
     "2 pairs along n": (PLAIN, 272, "tiling: {tile: [128, 256, 128], cluster: [2, 2]}\n"),
     "2 pairs along m": (PLAIN, 136, "tiling: {tile: [128, 128, 128], cluster: [4, 1]}\n"),
     "NVFP4, one CTA, two sums, batched": (NVFP4, 136, "tiling: {tile: [128, 128, 256], mma_ctas: 1}\n"),
+    "NVFP4, gated": (
+        NVFP4 | {"d": "bf16[l, m, n/2]"},
+        512,
+        "tiling: {tile: [128, 256, 256], mma_ctas: 1}\n",
+    ),
     "MXFP4": (MXFP4, 136, "tiling: {tile: [128, 128, 256], cluster: [2, 2]}\n"),
 }
 
@@ -74,7 +80,10 @@ FORMS = {
 @pytest.mark.parametrize(("tensors", "n", "more"), FORMS.values(), ids=FORMS)
 def test_forms_are_right_in_two_orders(tensors: dict[str, str], n: int, more: str) -> None:
     simulation = Simulation(sm_count=4, strict=True)
-    subject = load_resolution(resolve_text(TENSORS.format(**tensors) + more), simulation)
+    text = TENSORS.format(**tensors)
+    if "n/2]" in tensors["d"]:
+        text = text.replace(*TO_GATED).replace("  c: bf16[m, n]\n", "")
+    subject = load_resolution(resolve_text(text + more), simulation)
     assert simulation.unknown() == []
     for simulation.seed in range(2):
         result = run(subject, {"l": 2, "m": 272, "n": n, "k": 288}, seed=1)

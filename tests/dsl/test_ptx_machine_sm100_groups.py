@@ -35,10 +35,11 @@ GATED = LABELS.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'sil
 # Spec, and extents: several tiles for each of the CTAs.
 SPECS: dict[str, tuple[str, dict[str, int]]] = {
     "labels, gated": (GATED + "tiling: {tile: [128, 128, 64]}\n", {"m": 600, "n": 144, "k": 72, "g": 5}),
-    "labels, MXFP8, pairs": (
-        MXFP8.replace("group}", "group, align: 256}")
-        + "mainloop: (a * sa) @ (b * sb)\ntiling: {tile: [128, 128, 128], cluster: [2, 1]}\n",
-        {"m": 1100, "n": 136, "k": 160, "g": 4},
+    "labels, MXFP8, gated, pairs": (
+        MXFP8.replace("group}", "group, align: 256}").replace("d: bf16[m, n]", "d: bf16[m, n/2]")
+        + "mainloop: (a * sa) @ (b * sb)\ntiling: {cluster: [2, 1]}\n"
+        + "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n",
+        {"m": 1100, "n": 512, "k": 160, "g": 4},
     ),
     "counts, pairs": (
         COUNTS + "tiling: {tile: [128, 64, 64], cluster: [2, 1]}\n",
@@ -73,7 +74,7 @@ def test_the_shipped_kernel() -> None:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("labels, MXFP8, pairs", [7, -(2**31), 2**31 - 1, 5, 0, 3, 0]),
+        ("labels, MXFP8, gated, pairs", [7, -(2**31), 2**31 - 1, 5, 0, 3, 0]),
         ("counts, pairs", [2**31 - 1, -(2**31), 141, -1, 10**9]),
         ("offsets, fused, pairs", [2**31 - 1, -(2**31), 90, -5, 501, 20]),
     ],

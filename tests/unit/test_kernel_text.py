@@ -20,7 +20,7 @@ from cutegen.families.gemm.text import plan
 from cutegen.resolve import resolve_file
 
 SPECS = sorted(
-    path for path in (Path(__file__).parents[2] / "specs").glob("*gemm*.yaml") if not path.name.endswith(".lock.yaml")
+    path for path in (Path(__file__).parents[2] / "specs").glob("*gemm_*.yaml") if not path.name.endswith(".lock.yaml")
 )
 # What neither the shipped specs nor those at the edges of the rules have: inputs with blocks, values of blocks of
 # transposed products, reductions over rows, and optional operands.

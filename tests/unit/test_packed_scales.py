@@ -11,9 +11,11 @@ from gemm_specs import resolve_text
 from cutegen.build.contract import check_contract
 from cutegen.build.facts import Facts
 from cutegen.diagnostics import SpecError
+from cutegen.families.gemm.arguments import tensor_shapes
 from cutegen.families.gemm.code_plan import plan_code
 from cutegen.families.gemm.dense_baselines import list_dense_baselines, list_scaled_baselines
 from cutegen.families.gemm.explain import explain
+from cutegen.families.gemm.spec_rules import alignments
 from cutegen.resolve import resolve_file
 from cutegen.run.guard import bits, invalid_copy
 from cutegen.run.subject import load_subject
@@ -28,6 +30,7 @@ from cutegen.runtime.gemm.block_quantising import quantise_mx, quantise_nvfp4  #
 from cutegen.runtime.gemm.scale_packing import pack_scales, spread_packed, unpack_scales  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
+GATED = "epilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}\n"
 NVFP4 = {"a": "e2m1[m, k]", "b": "e2m1[n, k]", "sa": "e4m3[m, k/16]", "sb": "e4m3[n, k/16]"}
 SPEC = """\
 cutegen: 1
@@ -222,12 +225,19 @@ REFUSED = {
     "an output of 4 bits": ({"d": "e2m1[m, n]"}, "", "not-yet-supported", "e2m1 is not supported yet for an output"),
     "columns": ({}, "tiling: {tile: [128, 192, 128]}\n", "packed-scales", "use 128 or 256"),
     "depth": ({}, "tiling: {tile: [128, 128, 64]}\n", "packed-scales", "tile k = 64"),
-    "a gated product": (
+    "pairs side by side": (
         {"d": "bf16[m, n/2]"},
-        "epilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}\n",
+        "epilogue: {d: 'acc[:, 0::2] * acc[:, 1::2]'}\n",
         "sm100-spec",
-        "gate it in a kernel after",
+        "slice halves: acc[:, :n/2], acc[:, n/2:]",
     ),
+    "columns of pairs": (
+        {"d": "bf16[m, n/2]"},
+        GATED + "tiling: {tile: [128, 128, 128]}\n",
+        "packed-scales",
+        "half of tile n = 128 is no multiple of the 128 rows of a chunk of scales",
+    ),
+    "n of pairs": ({"d": "bf16[m, n/2]"}, GATED + "dims: {n: 384}\n", "exact-division", "pad n to 512"),
 }
 
 
@@ -237,6 +247,14 @@ def test_specs_that_are_refused(given: dict[str, str], more: str, rule: str, sai
         resolved(more, **given)
     assert rule in caught.value.report()
     assert said in caught.value.report()
+
+
+def test_each_half_of_a_gated_product_has_whole_chunks() -> None:
+    found = resolved(GATED, d="bf16[m, n/2]")
+    argument = tensor_shapes(found.problem)["sb"].argument(False)
+    assert (argument.dims, argument.steps) == (("n/128", "ceil(k/128)", "512"), (2, 1, 1))
+    assert alignments(found.problem)["n"][0] == 256
+    assert found.default.numbers.tile[1] == 256
 
 
 def test_calls_are_told_how_scales_lie() -> None:

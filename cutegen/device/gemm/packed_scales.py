@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import cutlass.cute as cute
 import cutlass.utils.blockscaled_layout as layouts
-from cutlass import Int32
+from cutlass import Int32, const_expr
 from cutlass.cute.nvgpu import cpasync, tcgen05
 
 from cutegen.device import tma
@@ -25,17 +25,25 @@ class Scales(NamedTuple):
     fragment: cute.Tensor
 
 
-def ring_layout(rows, blocks, stages):
-    """Of `stages` slots of (words, chunks k, chunks of rows), dense: (.., stages)."""
-    return cute.make_layout((WORDS, blocks // BLOCKS, rows // ROWS, stages))
+def ring_layout(rows, blocks, stages, pairs=False):
+    """Of `stages` slots of (words, chunks k, chunks of rows), dense: (.., stages). pairs: chunks of first rows of
+    pairs, then of second ones, as a mode of two."""
+    chunks = rows // ROWS
+    return cute.make_layout((WORDS, blocks // BLOCKS, (chunks // 2, 2) if pairs else chunks, stages))
 
 
 def load_atom(scales, ring, mma_ctas=1):
     """(atom, coordinates (words, chunks k, chunks of rows[, batch])) that loads a slot of `ring` of packed scales
-    ([batch,] chunks of rows, chunks k, 512)."""
+    ([batch,] chunks of rows, chunks k, 512). Where the ring has pairs, second rows are half of all rows behind first
+    ones."""
     words = cute.recast_tensor(scales, Int32)
     axes = (2, 1, 0) if cute.rank(words) == 3 else (3, 2, 1, 0)
     words = cute.make_tensor(words.iterator, cute.select(words.layout, mode=axes))
+    if const_expr(cute.rank(ring.shape[2]) == 2):
+        half, pitch = words.shape[2] // 2, words.stride[2]
+        shape, stride = [*words.shape], [*words.stride]
+        shape[2], stride[2] = (half, 2), (pitch, half * pitch)
+        words = cute.make_tensor(words.iterator, cute.make_layout(tuple(shape), stride=tuple(stride)))
     slot = cute.slice_(ring, (None, None, None, 0))
     return cpasync.make_tiled_tma_atom(tma.load_op(1, mma_ctas), words, slot, slot.shape)
 

@@ -157,9 +157,12 @@ def _scale_shape(problem: GemmProblem, s: BlockScale, rows: ProblemDim) -> Tenso
 def _packed_shape(problem: GemmProblem, s: PackedScale, rows: ProblemDim) -> TensorShape:
     """As `pack_scales` makes it: chunks of scales of 128 rows and 4 blocks of k."""
     chunk = ProblemDim(str(CHUNK), CHUNK, CHUNK, CHUNK)
-    dims = (rows.over(ROWS, up=True), problem.k.over(BLOCKS * s.block, up=True), chunk)
+    paired = rows is problem.extents.get(problem.paired_dim)  # as many chunks in one half as in the other
+    dims = (rows.over(ROWS, up=not paired), problem.k.over(BLOCKS * s.block, up=True), chunk)
     batch = (problem.batch,) if problem.batch and s.batched else ()
-    return TensorShape(s.name, s.dtype, (*batch, *dims), len(batch) + 2, (), True, TMA_ALIGN // s.dtype.bytes)
+    steps = (*(1 for _ in batch), HALF, 1, 1) if paired else ()
+    multiple = TMA_ALIGN // s.dtype.bytes
+    return TensorShape(s.name, s.dtype, (*batch, *dims), len(batch) + 2, (), True, multiple, steps=steps)
 
 
 def formula(problem: GemmProblem) -> str:

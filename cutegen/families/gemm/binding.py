@@ -31,7 +31,7 @@ from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.features.block_scales.placing import check_halves, place_block_scales
 from cutegen.families.gemm.features.gather.operand import see_gathered
 from cutegen.families.gemm.features.groups.section import Grouping
-from cutegen.families.gemm.features.packed_scales.operand_scales import place_packed, refuse_packed
+from cutegen.families.gemm.features.packed_scales.operand_scales import check_packed_halves, place_packed, refuse_packed
 from cutegen.families.gemm.made_names import check_call_names, check_made_names
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale, suggest_product
 from cutegen.families.gemm.omission import MAX_OPTIONAL
@@ -120,6 +120,8 @@ class Binder:
         if b_scale and program.pairing == "concatenated":
             span = next(s.span for s in along_k if s.name == b_scale.name)
             check_halves(b_scale, n, span, self.refuse_mainloop)
+        if b_packed and program.pairing == "concatenated":
+            check_packed_halves(b_packed, n, self.refuse_mainloop, mainloop)
         by_tma = [o for o in program.outputs if not o.direct and o.name not in written.updated]
         tensors: tuple[MatrixOperand | Operand | Output, ...] = (a, b, *program.operands, *by_tma)
         for tensor in tensors:

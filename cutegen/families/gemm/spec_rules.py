@@ -16,6 +16,7 @@ from cutegen.families.gemm.lowering.sm100.spec_rules import refuse_unsupported
 from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.knobs import show
+from cutegen.runtime.gemm.scale_packing import ROWS as PACKED_ROWS
 from cutegen.spec.base import GIVEN_TWICE
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ def alignments(problem: GemmProblem) -> dict[str, tuple[int, str]]:
             need(dim.name, 1 if up else step, scale.name)
     for packed in problem.packed_scales:
         need(problem.k.name, packed.block, packed.name)
+        if problem.paired and packed is problem.b_packed:
+            need(problem.n.name, HALF * PACKED_ROWS, packed.name)
     for o in problem.epilogue.operands:
         for dim, size, up in zip((problem.m, problem.n), o.block, o.up):
             need(dim.name, 1 if up else size, o.name)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from cutegen.arch import Arch
 from cutegen.epilogue.tree import ReportAt
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.placement import HALF
 from cutegen.families.gemm.problem import PackedScale, ProblemDim
+from cutegen.runtime.gemm.scale_packing import ROWS
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.mainloop import Mainloop, Scale
@@ -48,6 +50,15 @@ def refuse_packed(
         said = f"`{scale.name}` is {decl}, but `{each[0][0].name}` {left}: both operands have scales of one kind"
         return said, f"declare it {same[0]}"
     return None
+
+
+def check_packed_halves(scale: PackedScale, n: ProblemDim, report: ReportAt, mainloop: Mainloop) -> None:
+    """Where the columns of pairs are half of n apart, each half has chunks of its own, and all of them are whole."""
+    if n.value is None or n.value % (step := HALF * ROWS) == 0:
+        return
+    span = next(s.span for s in mainloop.scales if s.name == scale.name)
+    said = f"`{scale.name}`: half of {n.name} = {n.value} is not a multiple of the {ROWS} rows of a chunk of scales"
+    report(rules.EXACT_DIVISION, span, said, f"pad {n.name} to {-(-n.value // step) * step}")
 
 
 def place_packed(

@@ -11,7 +11,7 @@ from cutegen.families.generated_names import tensor_stem
 @dataclass(frozen=True, slots=True)
 class PackedText:
     """What the templates read as k.packed, of A, then of B. end: as names of its atom, tensor and ring end; side: the
-    dim of its rows."""
+    dim of its rows. paired: they are those of pairs, half of all rows apart."""
 
     name: str
     end: str
@@ -19,6 +19,7 @@ class PackedText:
     dtype: str
     block: int
     batched: bool
+    paired: bool
 
     @property
     def gmem(self) -> str:
@@ -31,6 +32,6 @@ class PackedText:
 
 def packed_text(problem: GemmProblem) -> tuple[PackedText, ...]:
     return tuple(
-        PackedText(s.name, tensor_stem(s.name), side, s.dtype.cutlass, s.block, s.batched)
+        PackedText(s.name, tensor_stem(s.name), side, s.dtype.cutlass, s.block, s.batched, side == problem.paired_dim)
         for s, side in zip(problem.packed_scales, "mn")
     )

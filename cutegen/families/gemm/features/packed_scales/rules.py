@@ -5,6 +5,7 @@ from __future__ import annotations
 from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.placement import HALF
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection, nearest
@@ -14,7 +15,7 @@ _RULE = Rule(
     "packed-scales",
     "a tile of a block-scaled product has whole chunks of scales: columns in steps of 128, k in steps of 4 blocks",
     "Scales of 128 rows and 4 blocks of k lie together, a chunk, in memory as in tensor memory, and one tcgen05.cp "
-    "copies them.",
+    "copies them. A gated product has chunks of first columns and chunks of second ones in a tile.",
     "arch: sm_100a\n"
     "tensors: {a: 'e4m3[m, k]', b: 'e4m3[n, k]', sa: 'e8m0[m, k/32]', sb: 'e8m0[n, k/32]', d: 'bf16[m, n]'}\n"
     "mainloop: (a * sa) @ (b * sb)\ntiling: {tile: [128, 192, 128]}",
@@ -24,6 +25,8 @@ _RULE = Rule(
 @BOOK.declare_form(_RULE, "tile", element=1, only="sm_100a")
 def packed_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     n, most = c.tile[1], arch.mma_n[1]
+    if problem.packed_scales and problem.paired and n % (HALF * ROWS):
+        return f"half of tile n = {n} is no multiple of the {ROWS} rows of a chunk of scales", f"use {most}"
     if not problem.packed_scales or n % ROWS == 0:
         return None
     return f"tile n = {n} is no multiple of the {ROWS} rows of a chunk of scales", f"use {nearest(n, (ROWS, most))}"

@@ -31,10 +31,11 @@ def refuse_unsupported(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) 
     for path, what in _unsupported(spec, problem) if problem.target.tensor_memory else ():
         said = f"{what} on {problem.arch}"
         yield doc.diagnostic(SM100_SPEC.id, path, f"{said} is not supported yet", REMEDY, key=True)
-    if problem.packed_scales and problem.paired:
-        said = f"a gated product with scales such as `{problem.packed_scales[0].name}` is not supported yet"
+    if problem.packed_scales and problem.epilogue.pairing == "interleaved":
+        said = "pairs of columns side by side have their scales in one chunk, which TMA moves as a whole"
+        n = problem.n.name
         yield doc.diagnostic(
-            SM100_SPEC.id, ("epilogue",), said, "store the product, and gate it in a kernel after", key=True
+            SM100_SPEC.id, ("epilogue",), said, f"slice halves: acc[:, :{n}/2], acc[:, {n}/2:]", key=True
         )
 
 
