@@ -13,7 +13,6 @@ import cutegen
 from cutegen.build.c_translation import Translation
 from cutegen.build.entries import DTYPES, Entry, write_entries
 from cutegen.families.registry import load_family
-from cutegen.resolve import resolve_file
 from cutegen.runtime.arguments import legal_extent, step_of
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +22,14 @@ SPECS = (
     "add_rmsnorm_quant_e4m3_sm90a", "silu_mul_quant_block128_sm90a",
     "mla_decode_bf16_mtp_sm90a", "mla_decode_e4m3_sm90a", "mla_sparse_v32_sm90a",
 )  # fmt: skip
+# Of its kernels only those that do without something are in the library.
+CHOICES = """\
+cutegen: 1
+kernel: gemm
+arch: sm_90a
+tensors: {a: "bf16[m, k]", b: "bf16[n, k]", bias: "f32[n]?", alpha: "f32?", h: "bf16[m, n]"}
+epilogue: {h: acc * alpha + bias + h}
+"""
 # Of each value: its kind, then a number; or of a tensor where it lies, its rank, dtype, shape and strides.
 STUB = """
 EXPORT int64_t told[32][16], copied[32][16];
@@ -104,16 +111,13 @@ def make_library(folder: Path) -> Library:
 
     ctypes.CDLL(libinfo.find_libtvm_ffi(), mode=ctypes.RTLD_GLOBAL)
     translation, entries, plans = Translation(), [], {}
-    for name in SPECS:
-        path = ROOT / "specs" / f"{name}.yaml"
-        plan = plans[name] = cutegen.load(path)
-        stubs = (
-            dict.fromkeys([*plan.tilings, *getattr(plan, "_shorter", ())], "stub") | {"copy_rows": "copy"}
-            if name != SPECS[0]
-            else {}
-        )
-        family = load_family(resolve_file(path).spec.kernel)
-        entries.append(Entry(name, plan.arch, "", family.c_entry(plan, translation), stubs))
+    specs = [cutegen.Spec.from_file(ROOT / "specs" / f"{name}.yaml") for name in SPECS]
+    for spec in (*specs, cutegen.Spec.from_text(CHOICES, "choices")):
+        plan = plans[spec.name] = spec.load()
+        shorter = getattr(plan, "_shorter", {})
+        keys = () if spec.name == SPECS[0] else shorter if spec.name == "choices" else (*plan.tilings, "copy_rows")
+        stubs = {key: "copy" if key == "copy_rows" else "stub" for key in keys}
+        entries.append(Entry(spec.name, plan.arch, "", load_family(plan.family).c_entry(plan, translation), stubs))
     header, code = write_entries("all", entries, translation, "cutegen bundle")
     (folder / "all.h").write_text(header)
     functions = compiled(folder, code + STUB, [folder, Path(libinfo.find_include_path())])

@@ -114,6 +114,7 @@ class BasePlan(CallablePlan):
     dims: Mapping[str, Extent]
     scratch: tuple[TensorArg, ...] = ()
     scaled_tiles: ClassVar[Mapping[str, str]] = {}
+    short_options: ClassVar[Mapping[str, str]] = {}  # of the command line, by dim
 
     def __init_subclass__(cls) -> None:
         """Raise for a package of two renders, on import: a kernel could be called by another's numbers."""
@@ -326,6 +327,12 @@ class BasePlan(CallablePlan):
             self,
             sms,
         )
+
+    def benchmark_kernel_argparse(self, arguments: Sequence[str] | None = None) -> int:
+        """What `python -m` of the package does with these arguments, by default those of the process; its exit code."""
+        from cutegen.runtime.command import benchmark_kernel_argparse
+
+        return benchmark_kernel_argparse(self, arguments)
 
     def __call__(self, *inputs: Any, out: Any = None, sms: int | None = None, **named: Any) -> Any:
         """kernel_fn with operands by position or by name, and results in `out` where that is given: see calls.py."""

@@ -10,12 +10,12 @@ from statistics import median
 from typing import Any
 
 from cutegen.runtime.accuracy import compare
-from cutegen.runtime.base import BasePlan
 
+Plan = Any  # a BasePlan, which imports this module
 MACHINE = "cutegen.machine.command"  # by name: generated packages need no cutegen to run
 
 
-def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = None) -> int:
+def benchmark_kernel_argparse(plan: Plan, arguments: Sequence[str] | None = None) -> int:
     """Runs the command line of a plan. Returns 0, 1 (wrong result) or 2 (usage, no device it can run on)."""
     free = [d for d, extent in plan.dims.items() if not isinstance(extent, int)]
     flags = " ".join(f"--{dim} {dim.upper()}" for dim in free)
@@ -23,10 +23,11 @@ def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = 
         prog=f"python -m {_package(plan)}",
         usage=f"%(prog)s {flags} [options]",
         description=f"{plan.name}, {plan.arch}",
-        allow_abbrev=False,  # --s is not --sms, nor --b --batch
+        allow_abbrev=False,  # --s is not --sms
     )
     for dim in free:
-        parser.add_argument(f"--{dim}", type=int, help=f"extent of {dim}, required")
+        short = [f"--{plan.short_options[dim]}"] if dim in plan.short_options else []
+        parser.add_argument(f"--{dim}", *short, type=int, help=f"extent of {dim}, required")
     parser.add_argument("--check", action="store_true", help="compare with the reference, computed in float64")
     parser.add_argument("--on", choices=("gpu", "cpu"), default="gpu", help="cpu: with --check, executed without a GPU")
     parser.add_argument("--prof_type", choices=("disabled", "annotation", "ncu"), default="disabled")
@@ -53,7 +54,7 @@ def benchmark_kernel_argparse(plan: BasePlan, arguments: Sequence[str] | None = 
     return 2
 
 
-def _execute(plan: BasePlan, dims: dict[str, int], sms: int | None) -> int:
+def _execute(plan: Plan, dims: dict[str, int], sms: int | None) -> int:
     try:
         machine = importlib.import_module(MACHINE)
     except ModuleNotFoundError as error:
@@ -65,12 +66,12 @@ def _execute(plan: BasePlan, dims: dict[str, int], sms: int | None) -> int:
     return code
 
 
-def _package(plan: BasePlan) -> str:
+def _package(plan: Plan) -> str:
     """The package that the plan was imported from, wherever it lies: what stands behind `python -m`."""
     return type(plan).__module__.rpartition(".")[0] or plan.name
 
 
-def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> int:
+def _run(plan: Plan, dims: dict[str, int], options: argparse.Namespace) -> int:
     import torch
 
     if plan.device == "cuda" and not torch.cuda.is_available():
@@ -106,7 +107,7 @@ def _run(plan: BasePlan, dims: dict[str, int], options: argparse.Namespace) -> i
     return code
 
 
-def compare_outputs(plan: BasePlan, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> int:
+def compare_outputs(plan: Plan, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> int:
     """Prints how far the outputs are from the reference in float64, inputs being as they were before the launch.
     Returns 0, or 1 where one is too far."""
     expected = plan.reference_fn(*inputs, precision="float64")

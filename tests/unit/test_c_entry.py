@@ -20,7 +20,7 @@ from cutegen.build.entries import DTYPES
 from cutegen.build.entry_code import DECLARATIONS
 from cutegen.families.c_entry import WINNERS
 from cutegen.families.gemm.gemm_entry import dispatch_code, product_tables
-from cutegen.runtime.arguments import ScalarArg, allocate, complete_dims
+from cutegen.runtime.arguments import ScalarArg, TensorArg, allocate, complete_dims
 from cutegen.runtime.device_rates import find_rates
 
 pytestmark = pytest.mark.skipif(find_c_compiler() is None, reason="there is no C compiler")
@@ -274,6 +274,30 @@ def test_kernels_get_what_the_plan_would_pass(name: str, library: Library) -> No
         call.workspace_bytes = call.zeroed_bytes = 128
         assert getattr(library.functions, f"all_run_{name}")(ctypes.byref(call), ctypes.byref(passed)) == -1
         assert "has 128 bytes, and the call needs more" in library.error()
+
+
+@pytest.mark.parametrize(("bias", "alpha"), [(True, True), (True, False), (False, True), (False, False)])
+def test_operands_that_are_left_out(bias: bool, alpha: bool, library: Library) -> None:
+    """A NULL takes the kernel that does without; what is updated in place is passed once."""
+    torch = pytest.importorskip("torch")
+    plan, where, factor = library.plans["choices"], device(H200), ctypes.c_double(0.75)
+    a, b, v, _, h = (allocate(arg, {"m": 32, "n": 64, "k": 64}, "cpu") if isinstance(arg, TensorArg) else None
+                     for arg in plan.inputs)  # fmt: skip
+    given = (a, b, v if bias else None, ctypes.addressof(factor) if alpha else None, h)
+    passed = fill_values(library.types["choices"], plan.inputs, given)
+    held = library.scratch("choices", where, 0, passed)
+    room = [torch.zeros(size + 256, dtype=torch.uint8) for size in held]
+    begins = [-(-tensor.data_ptr() // 256) * 256 for tensor in room]
+    call = Call(ctypes.pointer(where), None, 0, 0, begins[0], held[0], begins[1], held[1])
+    code = library.functions.all_run_choices(ctypes.byref(call), ctypes.byref(passed))
+    if bias and alpha:
+        assert (code, "is not in the bundle" in library.error()) == (-1, True)
+        return
+    assert code == 0, library.error()
+    told, floats = read_call(library)
+    for i, value in enumerate([x for x in given if x is not None]):
+        assert is_tensor(told[i], value) if hasattr(value, "data_ptr") else (told[i][0], floats[i]) == (3, 0.75)
+    assert told[-1][:2] == [1, 132]
 
 
 def test_gathered_rows_are_copied_first(library: Library) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import pytest
 from test_plan import CpuPlan, ZeroPlan
 
@@ -42,3 +45,15 @@ def test_wrong_flags_are_answered_by_the_right_ones(
     assert caught.value.code == 2
     assert said in capsys.readouterr().err
     assert plan.launched == []
+
+
+def test_short_options_stand_for_dims(plan: CpuPlan, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a plan that has some; it answers as a method as well."""
+
+    class Short(CpuPlan):
+        short_options: ClassVar[Mapping[str, str]] = {"m": "rows"}
+
+    assert Short().benchmark_kernel_argparse(["--rows", "24", "--n", "16", "--k", "32", "--check"]) == 0
+    assert "m=24" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        plan.benchmark_kernel_argparse(["--rows", "24", "--n", "16", "--k", "32"])

@@ -35,6 +35,7 @@ class MlaDispatch(MeasuredPlan):
     """
 
     family = "mla_decode"
+    short_options: ClassVar[Mapping[str, str]] = {"batch": "b", "query_len": "s", "kv_len": "t"}
     dtype: ClassVar[str]
     heads: ClassVar[Extent]
     query_len: ClassVar[Extent]
