@@ -74,13 +74,15 @@ REASONS = {
     "math_pipe_throttle": "the pipe for its arithmetic is busy",
     "membar": "waits at a memory fence",
     "mio_throttle": "the queue for shared memory and special functions is full",
-    "no_instruction": "its next instruction is not fetched",
+    "misc": "waits for something else",
+    "no_instructions": "its next instruction is not fetched",
     "not_selected": "could issue; another warp did",
     "selected": "issues",
     "short_scoreboard": "waits for shared memory or special functions",
     "sleeping": "sleeps",
     "tex_throttle": "the queue for textures is full",
     "wait": "waits the fixed latency of an instruction",
+    "warpgroup_arrive": "waits for its warpgroup, or for a WGMMA of it",
 }
 # Messages of ncu: what they mean, and what to do.
 FAULTS = (
