@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CASES = {"specs": 150, "hostile": 40, "links": 60}  # some 10 s of CPU time in all; names: tests/property/test_names.py
+CASES = {"specs": 60, "hostile": 20, "links": 60}  # some 10 s of CPU time in all; names: tests/property/test_names.py
 
 
 @pytest.mark.parametrize("name", CASES)
