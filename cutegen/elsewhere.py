@@ -21,9 +21,14 @@ COMMANDS: Mapping[str, str] = {
         "`cutegen profile SPEC --shape m=..` runs a launch under Nsight Compute and reads its report",
     ),
     **_each(
-        "export package deploy publish aot",
-        "`cutegen render SPEC --standalone` writes a package that needs CuTe DSL but not cutegen; docs/serving.md has "
-        "how to ship compiled kernels with it",
+        "export package",
+        "`cutegen render SPEC --standalone` writes a package that needs CuTe DSL but not cutegen, and `cutegen bundle` "
+        "one of compiled kernels",
+    ),
+    **_each(
+        "deploy publish aot ship wheel header link cpp",
+        "`cutegen bundle SPEC -o DIR` compiles kernels for processes without a compiler, in Python or, by DIR/DIR.h, "
+        "C; `--wheel NAME==VERSION` makes a wheel of them",
     ),
     **_each("init create add start template", "`cutegen new gemm NAME` starts a spec"),
     **_each(

@@ -206,8 +206,8 @@ def _write_entries(
         family = load_family(resolution.spec.kernel)
         described = family.c_entry(module.PLAN, translation)
         symbols = {r.tiling: kernel_symbol(r.key) for r in reports if r.spec == module.PLAN.name}
-        said = (sys.modules[type(module.PLAN).__module__].__doc__ or "").split("\n\n")[1]
-        entries.append(Entry(module.PLAN.name, module.PLAN.arch, " ".join(said.split()), described, symbols))
+        said = (sys.modules[type(module.PLAN).__module__].__doc__ or "").split("\n\n")[1:2]
+        entries.append(Entry(module.PLAN.name, module.PLAN.arch, " ".join(" ".join(said).split()), described, symbols))
     return write_entries(name, entries, translation, command)
 
 

@@ -60,6 +60,7 @@ def validate(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> s
         ("clean", "there is no command `clean`; `cutegen cache prune` deletes compiled kernels"),
         ("prune", "`cutegen cache prune` deletes compiled kernels"),
         ("gc", "`cutegen cache prune` deletes compiled kernels"),
+        ("wheel", "`--wheel NAME==VERSION` makes a wheel of them"),
         ("load", '`cutegen.load("SPEC")`'),
         ("completion", "_CUTEGEN_COMPLETE=bash_source cutegen"),
         ("valdate", "there is no command `valdate`; did you mean `validate`?"),
