@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 65,
     "names of several classes": 45,
-    "lines of cutegen/": 64752,
-    "lines of templates/": 5571,
+    "lines of cutegen/": 64819,
+    "lines of templates/": 5612,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

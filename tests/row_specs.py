@@ -12,6 +12,7 @@ FORMS = {
     + """\
 dims: {n: 1001}
 pdl: {ready: [w], trigger: none}
+prefetch: true
 tensors:
   x: f32[t, h, n]
   s: f32[t, h]
@@ -36,9 +37,9 @@ rows:
   mu: mean(x, n)
   largest: max_abs(x, n)
 """,
-    # No row is prefetched, and the kernel in front is not overlapped.
+    # The kernel in front is not overlapped.
     "one_warp": HEAD
-    + "prefetch: false\npdl: {wait: false}\nthreads: 32\n"
+    + "pdl: {wait: false}\nthreads: 32\n"
     + "dims: {n: 32}\ntensors: {x: 'f32[m, n]', y: 'f32[m, n]'}\nrows: {y: 'x / sum(square(x), n)'}\n",
     # Something is computed once after each of the rounds.
     "rounds": HEAD
@@ -56,6 +57,7 @@ rows:
     "blocks": HEAD
     + """\
 dims: {n: [16, 4096]}
+prefetch: true
 tensors: {x: 'bf16[m, n]', w: 'f32[n]', q: 'e4m3[m, n]', y: 'f32[m, n]', scale: 'f32[m, ceil(n/128)]@m', norm: 'f32[m]'}
 rows:
   norm: sqrt(mean(square(x), n) + 1e-6)
@@ -80,6 +82,25 @@ tensors: {x: 'bf16[m, n]', label: 'i32[m]', ignored: 'i32[]', y: 'f32[m, n]', pi
 rows:
   picked: where(label == ignored, 0, pick(x, label))
   y: where(index(n) == label, 0, x - picked) + 0.5 * index(n)
+""",
+    # Rows that are not held: values of rows, columns and places, rounds, and blocks after them.
+    "streamed": HEAD
+    + """\
+bounds: []
+threads: 64
+tensors:
+  x: bf16[m, n]
+  s: f32[m]
+  w: bf16[n]
+  q: e4m3[m, n]
+  scale: f32[m, ceil(n/128)]@m
+  top: f32[m]
+rows:
+  z: s * x + index(n)
+  top: max(z, n)
+  y: (z - top) / sum(exp(z - top), n) * w
+  scale: max(max_abs(y, n, 128), 1e-4) / 448
+  q: y / scale
 """,
     # Eight-bit elements in and out, a row longer than what a CTA has at once.
     "parts": HEAD

@@ -87,11 +87,13 @@ class SingleKernel:
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """What a candidate gives the kernel. numbers: a dataclass of the family's runtime module. sources: for each field
-    of it the knob, or the formula with its values. smem: fields of SharedStorage in order."""
+    of it the knob, or the formula with its values. smem: fields of SharedStorage in order. module: the generated one
+    that it is an instance of."""
 
     numbers: Any
     sources: dict[str, str]
     smem: tuple[SmemField, ...] = ()
+    module: str = "kernel"
 
 
 # (problem, fixed knobs by candidate field, arch) -> candidates with these, the best first
@@ -132,7 +134,7 @@ class SingleTiling:
         decided = decide(spec, doc, self.knobs, locked, lambda *of: self._choose(problem, arch, *of), (), "kernel")
         instances = self.instances(problem, decided.candidate, decided.device)
         tilings = tuple(
-            ResolvedTiling(name, own.numbers, own.sources, KernelModel((), (), lay_out(own.smem)[0]))
+            ResolvedTiling(name, own.numbers, own.sources, KernelModel((), (), lay_out(own.smem)[0]), module=own.module)
             for name, (_, own) in instances.items()
         )
         plain: Any = self.plain(problem)

@@ -34,6 +34,7 @@ SHAPES = {
     "blocks": {"m": 3, "n": 912},
     "block_values": {"m": 2, "n": 4672},
     "labels": {"m": 9, "n": 520},
+    "streamed": {"m": 3, "n": 2056},
     "parts": {"m": 3, "n": 9200},
 }
 READY = {"all_kinds": ["w"]}

@@ -123,9 +123,11 @@ def test_vectors_are_16_bytes_of_the_widest_tensor_where_rows_have_whole_ones(
 
 @pytest.mark.parametrize(
     ("n", "threads", "rows", "vectors"),
-    [("64", 8, 16, 1), ("256", 16, 8, 2), ("4096", 256, 1, 2), ("7168", 448, 1, 2), ("16384", 512, 1, 4)],
+    [("64", 8, 16, 1), ("256", 16, 8, 2), ("4096", 256, 1, 2), ("7168", 224, 1, 4), ("16384", 1024, 1, 2)],
 )
-def test_threads_have_two_loads_of_a_row_each_up_to_512(n: str, threads: int, rows: int, vectors: int) -> None:
+def test_threads_have_two_loads_of_a_row_each_up_to_256_and_more_where_an_sm_has_no_two_rows(
+    n: str, threads: int, rows: int, vectors: int
+) -> None:
     numbers = resolve(NORM.replace("[8, 8192]", n)).resolved.tiling.numbers
     assert (numbers.threads, numbers.rows, numbers.vectors) == (threads, rows, vectors)
 
@@ -135,11 +137,36 @@ def test_shorter_rows_have_fewer_threads_and_an_sm_more_of_them() -> None:
     numbers = {t.name: t.numbers for t in resolved.tilings}
     assert {name: (t.most, t.threads, t.rows) for name, t in numbers.items()} == {
         "n128": (128, 8, 16), "n256": (256, 16, 8), "n512": (512, 32, 4), "n1024": (1024, 64, 1),
-        "n2048": (2048, 128, 1), "n4096": (4096, 256, 1), "default": (8192, 512, 1),
+        "n2048": (2048, 128, 1), "n4096": (4096, 256, 1), "default": (8192, 256, 1),
     }  # fmt: skip
     assert [row.tiling for row in resolved.dispatch] == [*numbers]
     at_once = [t.rows * t.ctas_per_sm for t in numbers.values()]
     assert at_once == sorted(at_once, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("dims", "bounds", "modules"),
+    [
+        ("", (128, 256, 512, 1024, 2048, 4096, 8192, 16384), {"kernel", "streamed"}),
+        ("dims: {n: [4096, 262144]}\n", (4096, 8192, 16384), {"kernel", "streamed"}),
+        ("dims: {n: 262144}\n", (), {"kernel"}),
+        ("dims: {n: [1000, 3000]}\nbounds: [2000]\n", (2000,), {"kernel", "streamed"}),
+        ("dims: {n: [8, 8192]}\nbounds: [8192]\n", (8192,), {"kernel"}),
+    ],
+)
+def test_rows_that_registers_do_not_hold_are_streamed(
+    dims: str, bounds: tuple[int, ...], modules: set[str], tmp_path: Path
+) -> None:
+    resolved = resolve(NORM.replace("dims: {n: [8, 8192]}\n", dims)).resolved
+    assert resolved.candidate.bounds == bounds
+    assert {t.module for t in resolved.tilings} == modules
+    write_package(render_package(resolved), tmp_path)
+    plan = load_subject(tmp_path / resolved.name).plan
+    assert plan
+    streamed = [key for key, t in plan.tilings.items() if not t.most]
+    assert streamed == ["default"] * (bounds[-1:] != (resolved.problem.most_columns,))
+    for bound, key in zip(bounds, plan.tilings):
+        assert plan.dispatch(m=1, n=bound) == key
 
 
 def test_a_call_runs_the_tiling_of_its_rows_whatever_their_number(tmp_path: Path) -> None:
@@ -158,21 +185,8 @@ def test_a_call_runs_the_tiling_of_its_rows_whatever_their_number(tmp_path: Path
             assert ("runs", tiling) in next(s for s in said if s.title.startswith("m=")).rows
 
 
-def test_rows_are_loaded_ahead_where_an_sm_has_two_ctas_of_them() -> None:
-    def prefetch(columns: int, more: str = "") -> bool:
-        tensors = "{x: 'bf16[m, n]', r: 'bf16[m, n]', w: 'bf16[n]', y: 'bf16[m, n]'}"
-        text = f"{HEAD}{more}dims: {{n: {columns}}}\ntensors: {tensors}\nrows: {{h: x + r, y: 'h * w / sum(h, n)'}}\n"
-        resolved = resolve(text).resolved
-        return bool(resolved.candidate.prefetch)
-
-    assert prefetch(4096)
-    assert not prefetch(8192)
-    assert prefetch(8192, "prefetch: true\n")
-    assert not prefetch(4096, "prefetch: false\n")
-
-
-def test_a_launch_with_rows_loaded_ahead_has_ctas_for_the_sms_and_others_one_for_each_row(tmp_path: Path) -> None:
-    for text, count in ((NORM, 7), (NORM + "prefetch: false\n", UNLIMITED), (FORMS["parts"], UNLIMITED)):
+def test_a_launch_that_prefetches_has_ctas_for_the_sms_and_others_one_for_each_row(tmp_path: Path) -> None:
+    for text, count in ((NORM + "prefetch: true\n", 7), (NORM, UNLIMITED), (FORMS["parts"], UNLIMITED)):
         resolved = resolve(text).resolved
         write_package(render_package(resolved), tmp_path / resolved.digest)
         plan: Any = load_subject(tmp_path / resolved.digest / resolved.name).plan
@@ -183,8 +197,6 @@ def test_a_launch_with_rows_loaded_ahead_has_ctas_for_the_sms_and_others_one_for
 def test_a_row_that_is_not_reduced_has_any_length() -> None:
     numbers = resolve(FORMS["parts"]).resolved.tiling.numbers
     assert (numbers.vectors, numbers.smem_bytes, numbers.most) == (2, 0, 0)
-    with pytest.raises(SpecError, match="nothing bounds n"):
-        resolve(NORM.replace("dims: {n: [8, 8192]}\n", ""))
 
 
 def test_expressions_and_not_their_blanks_are_the_meaning() -> None:
@@ -204,8 +216,8 @@ def test_explain_lists_rounds_and_bytes() -> None:
 def test_why_not_answers_for_threads() -> None:
     resolution = resolve(NORM)
     family = load_family("rowwise")
-    said = family.why_not(parse_spec(resolution.document), resolution.resolved, "threads=16", None)
-    assert "registers" in str(said)
+    said = family.why_not(parse_spec(resolution.document), resolution.resolved, "threads=100", None)
+    assert "100 threads are no such part" in str(said)
 
 
 @pytest.mark.parametrize(

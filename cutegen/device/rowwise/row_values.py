@@ -12,6 +12,7 @@ from cutlass.cutlass_dsl import T
 from cutegen.device.reduction import IDENTITY, join
 
 WARP = 32
+FEW_WARPS = 16  # whose totals every thread loads and joins by itself; a lane has one of those of more
 JOINED = 1  # the named barrier of an exchange; 0 is the CTA's
 
 
@@ -150,8 +151,16 @@ def join_threads(
             for i in cutlass.range_constexpr(len(ops)):
                 smem[i, thread // WARP, slot] = totals[i]
         cute.arch.barrier(barrier_id=JOINED, number_of_threads=threads)
-        for i in cutlass.range_constexpr(len(ops)):
-            totals[i] = _join_pairs(_joined(ops[i]), [smem[i, warp, slot] for warp in range(threads // WARP)])
+        warps = const_expr(threads // WARP)
+        if const_expr(warps <= FEW_WARPS):
+            for i in cutlass.range_constexpr(len(ops)):
+                totals[i] = _join_pairs(_joined(ops[i]), [smem[i, warp, slot] for warp in range(warps)])
+        else:
+            lane = thread % WARP
+            for i in cutlass.range_constexpr(len(ops)):
+                own = smem[i, cutlass.min(lane, warps - 1), slot]
+                totals[i] = cutlass.select_(lane < warps, own, Float32(_identity(ops[i])))
+            join_lanes(totals, WARP, ops)
     for i in cutlass.range_constexpr(len(ops)):
         if const_expr(ops[i] == "mean"):
             totals[i] = totals[i] * inverse

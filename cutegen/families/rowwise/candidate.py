@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutegen.arch.architecture import SM_THREADS
 from cutegen.epilogue import Operand
@@ -14,14 +14,15 @@ LEAST_THREADS = 8  # of a row
 HELD_BYTES = 32  # of a tensor's row that a thread has, where a CTA can be as wide: two loads on their way
 FEW_VECTORS, STREAMED_VECTORS = 1, 2  # of a part of a row: where the threads of the GPU have one each, and elsewhere
 CTA_THREADS = 128  # of rows or parts that take fewer and exchange nothing by shared memory: a CTA has several of them
+LONG_THREADS = 1024  # of a row that is not held, where others are, or where nothing else is decided
 OWN_REGISTERS, ROUND_REGISTERS = 22, 4  # of a thread, for indices and totals, and for each further round
 MOST_REGISTERS, REGISTER_FILE, REGISTER_STEP = 255, 65536, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Every knob with a value. threads: of the longest rows. bounds: extents up to which rows have a kernel of their
-    own, ascending; empty where rows are not held."""
+    """Every knob with a value. threads: of the longest rows that are held. bounds: extents up to which rows have a
+    kernel of their own, ascending; longer ones are not held. Empty where rows are not reduced."""
 
     threads: int
     bounds: tuple[int, ...]
@@ -48,10 +49,13 @@ def least_vectors(problem: RowProblem) -> int:
 
 
 def count_vectors(problem: RowProblem, c: Candidate) -> int:
-    """Vectors of each tensor that a thread has at once, of the longest row."""
-    if not problem.held or problem.most_columns is None:
-        return STREAMED_VECTORS
-    return -(-problem.most_columns // (c.threads * problem.vector))
+    """Vectors of each tensor that a thread has at once, of the longest row that is held."""
+    return -(-c.bounds[-1] // (c.threads * problem.vector)) if c.bounds else STREAMED_VECTORS
+
+
+def is_streamed(problem: RowProblem, c: Candidate) -> bool:
+    """Whether some rows are longer than what is held: they are loaded again in each round."""
+    return problem.held and (not c.bounds or c.bounds[-1] != problem.most_columns)
 
 
 def least_threads(problem: RowProblem) -> int:
@@ -79,9 +83,19 @@ def find_instance(problem: RowProblem, c: Candidate, columns: int | None = None,
 
 
 def early_columns(problem: RowProblem, c: Candidate) -> tuple[Operand, ...]:
-    """Values of columns that are loaded before the kernel waits for the one in front: once, as rows are held."""
-    early = problem.held and c.pdl_wait
+    """Values of columns that are loaded before the kernel waits for the one in front: once, where rows are held."""
+    early = c.bounds and c.pdl_wait
     return tuple(o for o in problem.operands("row_vector") if early and o.name in problem.ready)
+
+
+def find_streamed(problem: RowProblem, c: Candidate) -> RowShare:
+    """Of rows that are not held. Many threads have each, so that those that an SM has at once stay in L2 from round to
+    round."""
+    threads = LONG_THREADS if c.bounds else c.threads
+    share = RowShare(threads, max(1, CTA_THREADS // threads) if threads <= WARP else 1, STREAMED_VECTORS, False)
+    while c.bounds and count_registers(problem, share) > most_registers(share):
+        share = replace(share, threads=share.threads // 2)
+    return share
 
 
 def row_bytes(problem: RowProblem, i: RowShare) -> int:

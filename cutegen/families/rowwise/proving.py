@@ -49,9 +49,10 @@ class RowProving:
 
     def list_small_problems(self, plan: RowPlan, sms: int) -> Iterator[Problem]:
         for key, t in plan.tilings.items():
-            rows = max(SMALL, _turns(t, sms)) if plan.prefetch else SMALL
+            streamed = plan.summed and not t.most
+            rows = max(SMALL, _turns(t, sms)) if plan.prefetch and not streamed else 3 if streamed else SMALL
             yield Problem("a thread has two loads", _legal(plan, 2, t.threads * t.vector + 1, key), key, ("numerics",))
-            most = t.threads * t.vector * t.vectors
+            most = t.threads * t.vector * t.vectors + streamed * t.vector
             yield Problem("several turns of a CTA", _legal(plan, rows, most - 1, key), key, SEVERAL)
 
     def late_rows(self, plan: RowPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
@@ -88,7 +89,7 @@ def _legal(plan: RowPlan, rows: int, columns: int, key: str | None = None) -> di
     args = (*plan.inputs, *plan.outputs)
     first, *others = (dim for dim in plan.dims if dim != plan.columns)
     if key and plan.summed:
-        columns = min(columns, plan.tilings[key].most)
+        columns = min(columns, plan.tilings[key].most or columns)
     wanted = {plan.columns: columns, first: rows} | dict.fromkeys(others, 3)
     return {d: legal_extent(allowed, step_of(d, args), wanted[d]) for d, allowed in plan.dims.items()}
 

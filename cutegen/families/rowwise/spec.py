@@ -41,10 +41,12 @@ class RowSpec(TensorSpec):
         "Elements of one load or store, a power of two of at most 16 bytes: the elements of a row, and the distance of "
         "rows, are multiples of it. auto: 16 bytes of the widest tensor, or what divides a constant extent."
     )
-    threads: Positive | Auto = knob("Threads of one of the longest rows, or of a part of a row that is not reduced.")
+    threads: Positive | Auto = knob(
+        "Threads of one of the longest rows that registers hold, or of a part of a row that is not reduced."
+    )
     bounds: Annotated[list[Positive], AfterValidator(tuple)] | Auto = knob(
         "Rows of up to each of these extents, which ascend, have a kernel of their own, with as many threads as they "
-        "need."
+        "need. Longer ones are loaded part by part, again in each round."
     )
     prefetch: bool | Auto = knob("A CTA loads its next row before it reduces the one that it has.")
     pdl: RowPdl = RowPdl()

@@ -13,6 +13,7 @@ from cutegen.epilogue.tree import Binary, Name, walk
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.plan_text import TilingsText, tilings_text
+from cutegen.families.resolved import ResolvedTiling
 from cutegen.families.rowwise.candidate import early_columns
 from cutegen.families.rowwise.problem import RowProblem
 from cutegen.families.section import Section
@@ -22,6 +23,7 @@ from cutegen.model.kernel import KernelModel
 from cutegen.render.environment import render_template
 from cutegen.render.layout import import_order, statement
 from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg, divided
+from cutegen.runtime.rowwise.plan import RowTiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class RowKernelText:
     device_scalars: tuple[Operand, ...]
     index: str
     blocks: RoundText | None
-    elements_of_blocks: tuple[str, ...]
+    elements_after: tuple[str, ...]
     lanes: int
     stored: tuple[str, ...]
     stored_blocks: tuple[str, ...]
@@ -98,6 +100,7 @@ class RowKernelText:
     names: tuple[str, ...]
     reductions: int
     held: bool
+    streamed: bool
     prefetch: bool
     pdl_wait: bool
     pdl_trigger: bool
@@ -138,7 +141,10 @@ def render_kernel(resolved: SingleKernel) -> dict[str, str]:
         "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=call),
         "__main__.py": render_template("_shared/main.py.jinja", p=plan),
         "plan.py": render_template("rowwise/plan.py.jinja", p=plan),
-        "kernel.py": render_template("rowwise/sm90/kernel.py.jinja", k=kernel_text(resolved)),
+        **{
+            f"{tiling.module}.py": render_template("rowwise/sm90/kernel.py.jinja", k=kernel_text(resolved, tiling))
+            for tiling in {t.module: t for t in resolved.tilings}.values()
+        },
     }
 
 
@@ -164,8 +170,10 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
     )
 
 
-def kernel_text(resolved: SingleKernel) -> RowKernelText:
+def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> RowKernelText:
+    """Of the module that a tiling is an instance of."""
     p: RowProblem = resolved.problem
+    held = p.held and tiling.numbers.most > 0
     args = (*p.inputs, *p.outputs)
     tensors = [a for a in args if isinstance(a, TensorArg)]
     inverses = _inverses(p)
@@ -181,7 +189,7 @@ def kernel_text(resolved: SingleKernel) -> RowKernelText:
     parts = (*rounds, blocks) if blocks else rounds
     functions = [f for r in parts for f in (r.each, r.once) if f] + ([after] if after else [])
     vectors = p.operands("row_vector")
-    early = early_columns(p, resolved.candidate)
+    early = early_columns(p, resolved.candidate) if held else ()
     whole = tuple(a.name for a in tensors if len(a.dims) == len(p.rows) + 1)
     return RowKernelText(
         name=resolved.name,
@@ -200,7 +208,7 @@ def kernel_text(resolved: SingleKernel) -> RowKernelText:
         device_scalars=p.operands("device_scalar"),
         index=next((o.name for o in p.operands("index")), ""),
         blocks=blocks,
-        elements_of_blocks=tuple(
+        elements_after=tuple(
             o.name
             for o in p.program.operands
             if any(o.name in f.elements for f in (after, blocks and blocks.each) if f)
@@ -217,11 +225,12 @@ def kernel_text(resolved: SingleKernel) -> RowKernelText:
         ),
         names=tuple(a.name for a in args),
         reductions=max((len(r.ops) for r in rounds), default=0),
-        held=p.held,
-        prefetch=resolved.candidate.prefetch,
+        held=held,
+        streamed=p.held and not held,
+        prefetch=resolved.candidate.prefetch and held,
         pdl_wait=resolved.candidate.pdl_wait,
         pdl_trigger=resolved.candidate.pdl_trigger != "none",
-        model=resolved.tiling.model,
+        model=tiling.model,
     )
 
 

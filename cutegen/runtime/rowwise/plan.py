@@ -44,7 +44,11 @@ class RowPlan(TensorPlan):
     approximation: ClassVar[Mapping[str, float]] = {}
 
     def form_of(self, key: str) -> str:
-        return "warps" if self.summed and self.tilings[key].threads > WARP else ""
+        if not self.summed:
+            return ""
+        t = self.tilings[key]
+        t = self.tilings[key]
+        return f"{'held' if t.most else 'streamed'} by {'warps' if t.threads > WARP else 'lanes'}"
 
     def dispatch(self, **dims: int) -> str:
         extents = {name: e if isinstance(e, int) else dims[name] for name, e in self.dims.items()}
@@ -66,7 +70,7 @@ class RowPlan(TensorPlan):
         chosen, most = key, self.tilings[key].most
 
         def refuse_longer(values: Sequence[Any]) -> str:
-            if summed and values[whole].shape[-1] > most:
+            if summed and most and values[whole].shape[-1] > most:
                 raise ValueError(f"{self.name}: tiling {chosen} has rows of at most {most} {self.columns}")
             return chosen
 
