@@ -77,7 +77,7 @@ HELD = {
     "modules in the largest circle": 0,
     "files with the knob tiling.raster.group": 12,
     "files with the knob pipeline.epilogue_stages": 21,
-    "files with the knob pdl": 54,
+    "files with the knob pdl": 55,
     "files with the feature split_k": 21,
     "files with the feature gather": 87,
     "files with the feature groups": 92,
