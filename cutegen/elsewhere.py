@@ -90,8 +90,8 @@ FAMILIES: Mapping[str, str] = {
     **_each("split_k splitk streamk stream_k", "write `kernel: gemm` and `tiling: {split_k: 4}`"),
 }
 
-GENERATED_FOR = "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200"
-_BLACKWELL = f"of Blackwell's architectures there is sm_100a, for `kernel: gemm`; {GENERATED_FOR}"
+GENERATED_FOR = "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200, and sm_103a: B300"
+_BLACKWELL = f"of Blackwell's architectures there are sm_100a and sm_103a, for `kernel: gemm`; {GENERATED_FOR}"
 _HOPPER = "write sm_90a: WGMMA and setmaxnreg are in that target only"
 _OLDER = f"there is no WGMMA and no TMA before Hopper; {GENERATED_FOR}"
 ARCHS: Mapping[str, str] = {

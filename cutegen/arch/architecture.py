@@ -83,7 +83,8 @@ class Arch:
     mma: the tensor-core instruction; mma_m, mma_n, mma_k_bytes: rows of one instruction, (smallest, largest, step) of
     its columns, bytes of its K extent. mmas: its kinds by the dtypes of A and B. scaled_mmas: kinds that multiply by
     scales of blocks along k, by those dtypes and (dtype of scales, elements of k that share one). tensor_memory:
-    columns that a CTA has, of 128 lanes of 32 bits, for sums of products; 0: sums are in registers.
+    columns that a CTA has, of 128 lanes of 32 bits, for sums of products; 0: sums are in registers. like: another one,
+    whose kernels and rules it has; "": those are its own.
     """
 
     name: str
@@ -97,12 +98,13 @@ class Arch:
     mmas: Mapping[tuple[str, str], Mma] = field(default_factory=dict, compare=False, repr=False)
     scaled_mmas: Mapping[tuple[str, str, tuple[str, int]], Mma] = field(default_factory=dict, compare=False, repr=False)
     tensor_memory: int = 0
+    like: str = ""
     opcodes: Opcodes = field(default=Opcodes(), compare=False, repr=False)
 
     @property
     def folder(self) -> str:
         """What folders of templates for it are called, such as sm90."""
-        return self.name.replace("_", "").rstrip("af")
+        return (self.like or self.name).replace("_", "").rstrip("af")
 
     def find_mma(self, a: DType, b: DType, scale: tuple[str, int] | None = None) -> Mma | None:
         """The kind that multiplies these dtypes, by scales where there are some; None: there is none."""

@@ -53,6 +53,7 @@ class Device:
 
 DEVICES: dict[str, Device] = {name: Device(name, arch, rates) for name, (arch, rates) in RATES.items()}
 DEVICES["b200"] = Device("b200", "sm_100a", None)
+DEVICES["b300"] = Device("b300", "sm_103a", None)
 
 
 MOST_SMS = max(rates.sms for _, rates in RATES.values())

@@ -205,6 +205,19 @@ def test_gated_products_are_right_in_two_orders(halves: tuple[str, str], b: str,
     assert list(found(lambda s: load_resolution(resolution, s), {"m": 272, "n": 272, "k": 336}, 2)) == [""] * 2
 
 
+def test_the_ptx_of_sm_103a_is_that_of_sm_100a() -> None:
+    """But for its target; so what is executed of one is said of the other."""
+    texts = []
+    for arch in ("sm_100a", "sm_103a"):
+        text = BYTES.format(a="e4m3[m, k]", b="e4m3[n, k]").replace("sm_100a", arch)
+        simulation = Simulation(sm_count=2, strict=True, mutate=lambda ptx: (texts.append(ptx), ptx)[1])
+        subject = load_resolution(resolve_text(text), simulation)
+        assert run(subject, {"m": 272, "n": 272, "k": 160}, seed=1).status == "pass"
+    own, other = (re.sub(r"\.loc [^\n]*|sm_10[03]a", "", text.partition(".file")[0]) for text in texts)
+    assert own == other
+    assert "tcgen05.mma" in own
+
+
 def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:
     """A mutation of PTX, which has to apply. count: how often at most, 0 for everywhere."""
 

@@ -23,6 +23,7 @@ def test_every_device_has_an_arch_and_sm_90a_a_default() -> None:
     assert {d.arch for d in DEVICES.values()} <= set(ARCHS)
     assert default_device("sm_90a") == DEVICES["h200"]
     assert default_device("sm_100a") == DEVICES["b200"]
+    assert default_device("sm_103a") == DEVICES["b300"]
     assert default_device("sm_120a") is None
 
 

@@ -93,15 +93,15 @@ def test_families_of_others(family: str, said: str, tmp_path: Path, capsys: pyte
     assert rest in found
 
 
-GENERATED_FOR = "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200"
+GENERATED_FOR = "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200, and sm_103a: B300"
 
 
 @pytest.mark.parametrize("spec", [PLAIN, MLA], ids=["gemm", "mla_decode"])
 @pytest.mark.parametrize(
     ("arch", "help"),
     [
-        ("sm_100", f"of Blackwell's architectures there is sm_100a, for `kernel: gemm`; {GENERATED_FOR}"),
-        ("sm_120a", f"of Blackwell's architectures there is sm_100a, for `kernel: gemm`; {GENERATED_FOR}"),
+        ("sm_100", f"of Blackwell's architectures there are sm_100a and sm_103a, for `kernel: gemm`; {GENERATED_FOR}"),
+        ("sm_120a", f"of Blackwell's architectures there are sm_100a and sm_103a, for `kernel: gemm`; {GENERATED_FOR}"),
         ("sm_90", "write sm_90a: WGMMA and setmaxnreg are in that target only"),
         ("sm_80", f"there is no WGMMA and no TMA before Hopper; {GENERATED_FOR}"),
         ("gfx942", GENERATED_FOR),
@@ -111,7 +111,7 @@ def test_other_architectures(
     spec: str, arch: str, help: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = validate(tmp_path, spec.replace("arch: sm_90a", f"arch: {arch}"), capsys)
-    archs = "`sm_90a` or `sm_100a`" if spec == PLAIN else "`sm_90a`"
+    archs = "`sm_90a`, `sm_100a` or `sm_103a`" if spec == PLAIN else "`sm_90a`"
     assert f"`arch` must be {archs}, not `{arch}`\n" in found
     assert f"  = help: {help}\n" in found
 

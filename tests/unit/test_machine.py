@@ -66,6 +66,7 @@ def test_each_reason(monkeypatch: pytest.MonkeyPatch, driver: Driver, torch: Tor
         (H200, "sm_100a", "sm_100a needs compute capability 10.0; NVIDIA H200 has 9.0"),
         (B200, "sm_90a", "sm_90a needs compute capability 9.0; NVIDIA B200 has 10.0"),
         (B200, "sm_100a", ""),
+        (B200, "sm_103a", "sm_103a needs compute capability 10.3; NVIDIA B200 has 10.0"),
     ],
 )
 def test_a_gpu_of_another_architecture(

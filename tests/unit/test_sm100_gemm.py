@@ -15,6 +15,7 @@ from cutegen.families.gemm.code_plan import plan_code
 from cutegen.families.gemm.explain import explain
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.tuning import GemmSpace
+from cutegen.render import render_package
 from cutegen.resolve import resolve_file
 from cutegen.run.subject import load_subject
 
@@ -191,6 +192,24 @@ def test_rows_of_a_pair_are_of_one_group() -> None:
             resolve_text(text.replace("sm_90a", "sm_100a"))
         assert "group-alignment" in caught.value.report()
         assert said in caught.value.report()
+
+
+def test_sm_103a_has_the_kernels_and_the_rules_of_sm_100a() -> None:
+    text = PLAIN.replace("sm_90a", "sm_103a")
+    files, others = (render_package(resolve_text(t).resolved).files for t in (text, text.replace("103", "100")))
+    for name in ("kernel.py", "plan.py"):
+        own = files[name].replace("sm_103a", "sm_100a").splitlines()[3:]  # without the hashes
+        assert own == others[name].splitlines()[3:]
+    for more, rule in (
+        ("tiling: {tile: [64, 128, 64]}\n", "tensor-memory-tile"),
+        ("tiling: {split_k: 2}\n", "sm100-knobs"),
+    ):
+        with pytest.raises(SpecError) as caught:
+            resolve_text(text + more)
+        assert rule in caught.value.report()
+    with pytest.raises(SpecError) as caught:
+        resolve_text(text.replace("bf16[m, k]", "i8[m, k]").replace("bf16[n, k]", "i8[n, k]"))
+    assert "sm_103a multiplies no i8" in caught.value.report()
 
 
 def test_every_rule_of_sm_100a_has_a_case() -> None:

@@ -6,10 +6,9 @@ import functools
 import importlib
 from typing import cast
 
+from cutegen.arch import ARCHS
 from cutegen.families.gemm.lowering.lowering import Lowering
 from cutegen.families.gemm.problem import GemmProblem
-
-FOLDERS = {"sm_90a": "sm90", "sm_100a": "sm100"}
 
 
 def lowering_of(problem: GemmProblem) -> Lowering:
@@ -20,5 +19,5 @@ def lowering_of(problem: GemmProblem) -> Lowering:
 @functools.cache
 def _load(arch: str) -> Lowering:
     """When it is asked for: lowerings use modules that ask for them."""
-    module = importlib.import_module(f"{__name__}.{FOLDERS[arch]}.lowering")
+    module = importlib.import_module(f"{__name__}.{ARCHS[arch].folder}.lowering")
     return cast(Lowering, module.LOWERING)
