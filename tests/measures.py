@@ -77,7 +77,7 @@ HELD = {
     "modules in the largest circle": 0,
     "files with the knob tiling.raster.group": 12,
     "files with the knob pipeline.epilogue_stages": 21,
-    "files with the knob pdl": 55,
+    "files with the knob pdl": 56,
     "files with the feature split_k": 21,
     "files with the feature gather": 87,
     "files with the feature groups": 92,
@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 65,
     "names of several classes": 45,
-    "lines of cutegen/": 64843,
-    "lines of templates/": 5612,
+    "lines of cutegen/": 64906,
+    "lines of templates/": 5721,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

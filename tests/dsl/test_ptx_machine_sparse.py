@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
-NAME = "mla_sparse_v32_sm90a"
+NAME, BF16 = "mla_sparse_v32_sm90a", "mla_sparse_bf16_sm90a"
 NOTHING = {"before": unchanged}  # that the spec promises; parts are guessed by lengths
 
 
@@ -33,19 +33,23 @@ def dims(batch: int, query_len: int, heads: int, topk: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("tiling", "shape", "draw", "sm_count"),
+    ("name", "tiling", "shape", "draw", "sm_count"),
     [
-        ("seesaw", dims(3, 2, 3, 257), Draw("edges", peaked=True), 4),
-        ("seesaw", dims(1, 1, 70, 130), Draw(keys="holes"), 2),
-        ("seesaw", dims(2, 2, 5, 90), Draw("random", keys="repeated", pitch=True), 3),
-        ("seesaw", dims(2, 1, 4, 70), Draw(keys="none"), 2),
-        (UNIT_1, dims(2, 2, 20, 330), Draw("edges", keys="holes"), 11),
-        (UNIT_1, dims(1, 1, 1, 1), Draw(), 2),
+        (NAME, "seesaw", dims(3, 2, 3, 257), Draw("edges", peaked=True), 4),
+        (NAME, "seesaw", dims(1, 1, 70, 130), Draw(keys="holes"), 2),
+        (NAME, "seesaw", dims(2, 2, 5, 90), Draw("random", keys="repeated", pitch=True), 3),
+        (NAME, "seesaw", dims(2, 1, 4, 70), Draw(keys="none"), 2),
+        (NAME, UNIT_1, dims(2, 2, 20, 330), Draw("edges", keys="holes"), 11),
+        (NAME, UNIT_1, dims(1, 1, 1, 1), Draw(), 2),
+        (BF16, "seesaw", dims(3, 2, 70, 257), Draw("edges", peaked=True, pitch=True), 4),
+        (BF16, "seesaw", dims(2, 1, 3, 400), Draw("random", keys="holes"), 2),
+        (BF16, "seesaw", dims(2, 1, 4, 70), Draw(keys="none"), 2),
+        (BF16, UNIT_1, dims(2, 2, 20, 330), Draw("edges", keys="repeated"), 11),
     ],
 )
-def test_shipped_spec(tiling: str, shape: dict[str, int], draw: Draw, sm_count: int) -> None:
+def test_shipped_spec(name: str, tiling: str, shape: dict[str, int], draw: Draw, sm_count: int) -> None:
     simulation = Simulation(sm_count, 1, **NOTHING)
-    assert_passes(loaded_in(simulation, NAME), shape, tiling=tiling, draw=draw)
+    assert_passes(loaded_in(simulation, name), shape, tiling=tiling, draw=draw)
     assert simulation.unknown() == []
 
 
@@ -75,19 +79,21 @@ def test_equal_inputs_give_equal_bits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "instead", "draw", "told"),
+    ("name", "pattern", "instead", "draw", "told"),
     [
-        (r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.warp\.sync)", "", Draw(), "without fence.proxy.async"),
-        (r"vote\.sync\.ballot\.b32\s+(\S+), [^;]*;", r"mov.b32 \1, -1;", Draw(keys="holes"), "of 2048 wrong"),
+        (NAME, r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.warp\.sync)", "", Draw(), "without fence.proxy.async"),
+        (BF16, r"fence\.proxy\.async\.shared::cta;(?=\s+wgmma\.fence)", "", Draw(), "without fence.proxy.async"),
+        (BF16, r"cp\.async\.mbarrier\.arrive\.noinc[^;]*;", "", Draw(), "deadlock|wait"),
+        (NAME, r"vote\.sync\.ballot\.b32\s+(\S+), [^;]*;", r"mov.b32 \1, -1;", Draw(keys="holes"), "of 2048 wrong"),
     ],
-    ids=["no proxy fence", "none counts"],
+    ids=["no proxy fence", "no proxy fence behind copies", "copies are not counted", "none counts"],
 )
-def test_breaks_are_told(pattern: str, instead: str, draw: Draw, told: str) -> None:
+def test_breaks_are_told(name: str, pattern: str, instead: str, draw: Draw, told: str) -> None:
     def mutate(ptx: str) -> str:
         changed, n = re.subn(pattern, instead, ptx)
         assert n, f"nothing in the PTX matches {pattern}"
         return changed
 
     simulation = Simulation(mutate=mutate, **NOTHING)
-    result = run(loaded_in(simulation, NAME), dims(1, 1, 4, 130), tiling="seesaw", draw=draw)
+    result = run(loaded_in(simulation, name), dims(1, 1, 4, 130), tiling="seesaw", draw=draw)
     assert re.search(told, "\n".join(result.detail)), result.detail

@@ -9,9 +9,9 @@ from cutlass import Int32, Int64, Uint32, const_expr
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
-CHUNK = 16  # bytes of one cp.async
+from cutegen.device.async_copy import CHUNK, SWIZZLE_ROW, copy_chunk, swizzled
+
 SCALE = 4  # bytes of one that copies an f32
-SWIZZLE_ROW = 128  # bytes after which a swizzle moves the chunks in another way
 LANES = 8  # threads next to each other that copy one row, at most: 128 bytes, a swizzled row and a line of L2
 
 
@@ -97,7 +97,7 @@ def copy_rows(
         source = matrix.iterator.toint() + Int64(column + at) * size
         inside = column + at < matrix.shape[1]
         starts = [
-            slot_at + _swizzled(cute.crd2idx((thread // across + p * step, at, 0), ring.layout) * size, swizzle)
+            slot_at + swizzled(cute.crd2idx((thread // across + p * step, at, 0), ring.layout) * size, swizzle)
             for p in range(period)
         ]
         for i in cutlass.range_constexpr(tile[0] // step):
@@ -105,7 +105,7 @@ def copy_rows(
             if inside and rows[i] >= 0:
                 bytes = Int32(CHUNK)
             further = const_expr(cute.crd2idx((i // period * period * step, 0, 0), ring.layout) * size)
-            _copy(starts[i % period] + further, source + Int64(Uint32(rows[i])) * pitch, bytes)
+            copy_chunk(starts[i % period] + further, source + Int64(Uint32(rows[i])) * pitch, bytes)
 
 
 @cute.jit
@@ -132,25 +132,10 @@ def copy_scales(
             target = ring.iterator.toint() + cute.crd2idx((at, j, slot), ring.layout) * SCALE
             source = column + Int64(rows[i]) * scales.stride[0] * SCALE
             if whole or at < count:
-                _copy(target, source, bytes, SCALE)
-
-
-def _swizzled(offset, swizzle: int):
-    """Where a swizzle of that many bytes puts an offset into a tile (PTX ISA, swizzle modes): the bits above 7, one for
-    each of a row's chunks, are added to those of the chunk."""
-    return offset ^ ((offset // SWIZZLE_ROW & (swizzle // CHUNK - 1)) * CHUNK)
+                copy_chunk(target, source, bytes, SCALE)
 
 
 def _unhoisted(value):
     """The same u32, computed where this stands."""
     result = llvm.inline_asm(T.i32(), [value.ir_value()], "mov.b32 $0, $1;", "=r,r", has_side_effects=True)
     return Uint32(result)
-
-
-def _copy(to, source, bytes, size: int = CHUNK):
-    """`size` bytes, of which the first `bytes` are read and the others zero (PTX ISA, cp.async: 16 bytes may bypass L1,
-    4 may not)."""
-    text = f"cp.async.{'cg' if size == CHUNK else 'ca'}.shared.global [$0], [$1], {size}, $2;"
-    llvm.inline_asm(
-        None, [Int32(to).ir_value(), source.ir_value(), bytes.ir_value()], text, "r,l,r", has_side_effects=True
-    )

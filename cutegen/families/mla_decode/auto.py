@@ -9,7 +9,7 @@ from typing import Any
 from cutegen.arch.architecture import SETMAXNREG_MIN, Arch
 from cutegen.families.decide import Choice, first_legal
 from cutegen.families.mla_decode.candidate import ANY, BOTH, MAX_UNIT, SINGLE_CALLS, SINGLE_ROWS, Candidate
-from cutegen.families.mla_decode.derived import CONSUMERS, DECODER_REGISTERS, THREADS, derive
+from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive, row_registers
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, why_trigger
@@ -41,6 +41,12 @@ DECODING_FIRST = (
      1, "the decoder has few loads under way itself; rows that wait in L2 take less of them"),
     *(row for row in BEST_FIRST if row[0] != "seesaw"),
 )  # fmt: skip
+# Of rows that indices name, in 16 bits: none has been measured yet.
+COPYING_FIRST = (
+    ("seesaw", "rows that indices name are copied by each CTA for itself, so no CTAs share loads",
+     1, "rows that wait in L2 take less of the copies under way; not measured"),
+    *DECODING_FIRST[1:],
+)  # fmt: skip
 PRODUCER_REGISTERS = 24  # the load warps need no more
 
 
@@ -67,7 +73,7 @@ def choose_instance(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -
 def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Iterator[Choice]:
     """Candidates with the fixed knobs, best first."""
     producer, consumer = _registers(problem, fixed, arch)
-    for variant, why, prefetch, why_prefetch in BEST_FIRST if problem.cache is None else DECODING_FIRST:
+    for variant, why, prefetch, why_prefetch in _order(problem):
         if fixed.get("variant", variant) != variant:
             continue
         proposals = {"variant": (variant, why), **MEASURED, "prefetch": (prefetch, why_prefetch)}
@@ -83,8 +89,16 @@ def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
         reasons["consumer_registers"] = f"{held}; 1 + {CONSUMERS} warpgroups use up the register file"
         issues = "what one warp needs that issues bulk copies; the consumers get the rest"
         decodes = "what a thread needs that decodes the cache; the consumers get the rest"
-        reasons["producer_registers"] = issues if problem.cache is None else decodes
+        copies = "what a thread needs that copies rows; the consumers get the rest"
+        by_rows = copies if problem.cache is None else decodes
+        reasons["producer_registers"] = by_rows if problem.by_rows else issues
         yield Choice(candidate, reasons)
+
+
+def _order(problem: MlaProblem) -> tuple[tuple[Any, str, int, str], ...]:
+    if not problem.by_rows:
+        return BEST_FIRST
+    return COPYING_FIRST if problem.cache is None else DECODING_FIRST
 
 
 def _unit(problem: MlaProblem, variant: str) -> tuple[int | str, str]:
@@ -120,8 +134,9 @@ def _ahead(problem: MlaProblem, fixed: Mapping[str, Any]) -> dict[str, tuple[boo
             False,
             f"pdl.ready does not name {', '.join(missing)}, which may be written by preceding kernels",
         )
-    if problem.cache is not None:
-        found["pdl_load_ahead"] = False, "keys of a quantised cache are decoded behind the wait"
+    if problem.by_rows:
+        does = "rows that indices name are loaded" if problem.cache is None else "keys of a quantised cache are decoded"
+        found["pdl_load_ahead"] = False, f"{does} behind the wait"
     if not fixed.get("pdl_schedule_ahead", True):
         found["pdl_load_ahead"] = False, "pdl.schedule_ahead is false"
     return found
@@ -129,6 +144,6 @@ def _ahead(problem: MlaProblem, fixed: Mapping[str, Any]) -> dict[str, tuple[boo
 
 def _registers(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> tuple[int, int]:
     """(producer, consumer): consumers get what the producer leaves, one of them being possibly written."""
-    producer = fixed.get("producer_registers", PRODUCER_REGISTERS if problem.cache is None else DECODER_REGISTERS)
+    producer = fixed.get("producer_registers", row_registers(problem) if problem.by_rows else PRODUCER_REGISTERS)
     most = most_consumer_registers(arch, THREADS, producer, CONSUMERS)
     return producer, fixed.get("consumer_registers", max(most, SETMAXNREG_MIN))

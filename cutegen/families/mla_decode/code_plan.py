@@ -29,7 +29,7 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
             MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", scored // mma_k),
             *(MmaPlan(f"HGMMA.{arch.mma_m}x{width}x{mma_k}", KEY_BLOCK // mma_k) for width in widths),
         ),
-        tma_loads=queries * len(QUERY_BOXES) + (problem.cache is None),
+        tma_loads=queries * len(QUERY_BOXES) + (not problem.by_rows),
         multicast=numbers.cluster > 1,
         tma_stores=1,
         pdl_wait=tiling.candidate.pdl_wait,

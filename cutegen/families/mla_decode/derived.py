@@ -31,7 +31,9 @@ K_WARP, Q_WARP, MEET_WARP, IDLE_WARP = (
 SETUP_WARP, FIND_WARP = Warps("warp 0", CONSUMER_WARPS[0].first), Warps("warp 4", CONSUMER_WARPS[1].first)
 LOAD_WARPS = (K_WARP, Q_WARP)
 DECODER_WARPS = Warps("decoder", K_WARP.first, WARPS_PER_WARPGROUP)  # that warpgroup, where the cache is quantised
+COPY_WARPS = Warps("copying warpgroup", K_WARP.first, WARPS_PER_WARPGROUP)  # where rows are named, but not decoded
 DECODER_REGISTERS = 88  # of its threads: 12 chunks of 16 bytes under way, 8 scales, one chunk being decoded
+COPY_REGISTERS = 56  # of its threads: addresses of 4 rows, indices of this pair of blocks and of the next
 SINGLE_WARPS = {
     "setup": SETUP_WARP, "find": FIND_WARP, "k": K_WARP, "q": Q_WARP, "meet": MEET_WARP, "idle": IDLE_WARP,
 }  # fmt: skip
@@ -72,15 +74,25 @@ ALL_BARRIERS = NAMED_BARRIERS + GUESS_BARRIERS
 
 
 def list_named_barriers(problem: MlaProblem, guess: bool = True) -> tuple[NamedBarrier, ...]:
-    """guess: with those of a part that is guessed before the wait. A decoder begins behind FOUND, as consumers do, and
-    loads nothing by a guess."""
-    if problem.cache is None:
+    """guess: with those of a part that is guessed before the wait. A warpgroup that loads rows begins behind FOUND, as
+    consumers do, and loads nothing by a guess."""
+    if not problem.by_rows:
         return NAMED_BARRIERS + GUESS_BARRIERS * guess
     return tuple(
-        replace(barrier, wait=(*CONSUMER_WARPS, DECODER_WARPS)) if barrier.name == "FOUND" else barrier
+        replace(barrier, wait=(*CONSUMER_WARPS, row_warps(problem))) if barrier.name == "FOUND" else barrier
         for barrier in NAMED_BARRIERS
         if barrier.name != "READY"
     )
+
+
+def row_warps(problem: MlaProblem) -> Warps:
+    """The warpgroup that loads K row by row."""
+    return COPY_WARPS if problem.cache is None else DECODER_WARPS
+
+
+def row_registers(problem: MlaProblem) -> int:
+    """What a thread of it needs."""
+    return COPY_REGISTERS if problem.cache is None else DECODER_REGISTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,11 @@ def list_mbarriers(problem: MlaProblem, c: Candidate) -> tuple[Mbarriers, ...]:
         "full_given", 2, "cluster_pair.TURNS", "2 mbarriers: the other CTA of a cluster has told its guess",
         init="cluster_pair.init", when="t.cluster > 1", made=c.cluster > 1,
     )  # fmt: skip
+    fillers = ("1", "")
+    if problem.cache is not None:
+        fillers = f"{WARPS_PER_WARPGROUP}", "warps of the decoder"
+    elif problem.sparse:
+        fillers = f"{WARPGROUP_THREADS + WARPS_PER_WARPGROUP}", "threads and warps that copy"
     return (
         Mbarriers("full_q", 1, "1", "mbarrier: Q of the request has landed", "1"),
         Mbarriers(
@@ -114,15 +131,14 @@ def list_mbarriers(problem: MlaProblem, c: Candidate) -> tuple[Mbarriers, ...]:
         ),
         Mbarriers(
             "full_k", BUFFERS * tiles, f"{BUFFERS} * TILES",
-            f"{BUFFERS} x {tiles} mbarriers: a tile of K {'has landed' if problem.cache is None else 'is decoded'}",
-            "1" if problem.cache is None else f"{WARPS_PER_WARPGROUP}",
-            "" if problem.cache is None else "warps of the decoder",
+            f"{BUFFERS} x {tiles} mbarriers: a tile of K {'is decoded' if problem.cache else 'has landed'}",
+            *fillers,
         ),
         Mbarriers(
             "empty_k", groups, f"{groups}", f"{groups} mbarriers: a group of tiles is read",
             f"{WARPS_PER_WARPGROUP} * t.cluster", "warps that read a group, over all copies",
         ),
-        *([given] if problem.cache is None else []),
+        *([given] if not problem.by_rows else []),
     )  # fmt: skip
 
 
@@ -146,7 +162,7 @@ def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
     )
     valid = SmemField(
         "valid", I32, WARPS_PER_WARPGROUP * BUFFERS, f"{WARPS_PER_WARPGROUP} * {BUFFERS}",
-        f"i32 ({WARPS_PER_WARPGROUP}, {BUFFERS}): which keys of a block count, by the decoder's warp that stores them",
+        f"i32 ({WARPS_PER_WARPGROUP}, {BUFFERS}): which keys of a block count, by the warp that stores them",
     )  # fmt: skip
     return [
         *(barriers.field for barriers in list_mbarriers(problem, c)),
@@ -157,7 +173,7 @@ def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
         SmemField(
             "lengths", I32, 160, "request_lengths.most_kept(2 * KEY_BLOCK)", "i32 (160,): what the guess was made by"
         ),
-        *(guessed if problem.cache is None else ()),
+        *(guessed if not problem.by_rows else ()),
         *((valid,) if problem.sparse else ()),
         SmemField(
             "shared", I32, 8, "8",

@@ -59,6 +59,11 @@ class MlaProblem:
         return self.topk is not None
 
     @property
+    def by_rows(self) -> bool:
+        """Whether a warpgroup loads K row by row, to decode it or because indices name rows; else TMA loads it."""
+        return self.cache is not None or self.sparse
+
+    @property
     def length(self) -> str:
         """The dim of a call that is the most keys of a request, or of a token."""
         return "topk" if self.sparse else "kv_len"

@@ -104,26 +104,17 @@ def promised_extent(problem: MlaProblem, key: str) -> Fault | None:
 
 SPARSE_KEYS = Rule(
     "sparse-keys",
-    "sparse keys go with a quantised cache and `mask: none`, and nothing is ready before the preceding kernel",
-    "Each token sees the rows of the cache that its indices name, whatever their order. The warpgroup that decodes a "
-    "quantised cache loads rows one by one, so it can load any; TMA copies of other caches load neighbouring rows. "
-    "What selects keys runs directly before, so all is loaded behind the wait.",
+    "sparse keys go with `mask: none`, and nothing is ready before the preceding kernel",
+    "Each token sees the rows of the cache that its indices name, whatever their order. What selects keys runs "
+    "directly before, so all is loaded behind the wait.",
     "keys: {topk: 2048}",
 )
 
 
-@_declare(
-    SPARSE_KEYS,
-    ("keys",),
-    ("mask",),
-    ("pdl", "ready"),
-)
+@_declare(SPARSE_KEYS, ("mask",), ("pdl", "ready"))
 def sparse_keys(problem: MlaProblem, key: str) -> Fault | None:
     if not problem.sparse:
         return None
-    if key == "keys" and problem.cache is None:
-        reason = f"sparse keys are those of a quantised cache; this one has rows of {problem.dtype}"
-        return reason, "write `latent` and `rope` in kv_cache"
     if key == "mask" and problem.mask == "causal":
         return "indices say which keys each token sees, in no order that a mask could go by", "write `mask: none`"
     if key == "ready" and problem.ready:

@@ -54,16 +54,26 @@ class CacheText:
     rope_rows: int
     latent_chunk: str
     rope_chunk: str
-    format: CacheFormat
+    format: CacheFormat | None
     boxes: int
 
     @property
+    def quantised(self) -> bool:
+        return self.format is not None
+
+    @property
+    def loader(self) -> str:
+        """The role that loads K, as params.py.jinja calls it."""
+        return "decode_k" if self.quantised else "copy_k"
+
+    @property
     def row_bytes(self) -> int:
+        assert self.format
         return self.format.row_bytes
 
     @property
     def per_tensor(self) -> bool:
-        return self.format.per_tensor
+        return self.format is not None and self.format.per_tensor
 
     def box_of(self, row: str) -> str:
         """Source: which box of a block has a row."""
@@ -71,17 +81,20 @@ class CacheText:
 
     def scale_of(self, tile: str) -> str:
         """Source: the number of a tile's scale among all f32 of its row."""
+        assert self.format
         tiles, first = self.format.scale_block // TILE_COLUMNS, self.format.scale_offset // SCALE_BYTES
         return f"{first} + {tile}" + (f" // {tiles}" if tiles > 1 else "")
 
 
 def _cache_text(problem: MlaProblem) -> CacheText | None:
-    cache = problem.cache
-    if cache is None:
+    if not problem.by_rows:
         return None
+    cache = problem.cache
     # The decoder counts groups: two of each buffer, and the warpgroup that frees the first takes turns.
     assert [(b, w) for b, w, _ in FREE_ORDER] == [(i >> 1, (i >> 1) ^ i % 2) for i in range(len(FREE_ORDER))]
-    (latent_at, latent), (rope_at, rope) = cache.parts["latent"], cache.parts["rope"]
+    whole = {"latent": (0, 2 * problem.latent_dim), "rope": (2 * problem.latent_dim, 2 * problem.rope_dim)}
+    parts = cache.parts if cache else whole
+    (latent_at, latent), (rope_at, rope) = parts["latent"], parts["rope"]
     per_thread = KEY_BLOCK * latent // (CHUNK * WARPGROUP_THREADS)
     return CacheText(
         threads=WARPGROUP_THREADS,
@@ -139,9 +152,9 @@ class KernelText:
 def kernel_text(resolved: ResolvedMla) -> KernelText:
     problem = resolved.problem
     first = resolved.tilings[0]
-    barriers, only = list_named_barriers(problem), ("Int16",) if problem.cache is None else ("Uint8",)
-    if not problem.sparse:  # a mask by lengths
-        only = ("Boolean", *only)
+    barriers = list_named_barriers(problem)
+    only = ["Uint8"] * (problem.cache is not None) + ["Int16"] * (not problem.by_rows)
+    only += ["Boolean"] * (not problem.sparse)  # a mask by lengths
     halves = problem.page_size > KEY_BLOCK  # a block is a part of a page
     _, lse = problem.outputs
     return KernelText(
@@ -174,7 +187,7 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         lse_head_axis=lse.dims.index("heads"),
         lse_token_axis=lse.dims.index("query_len"),
         arguments=tuple(_arguments(resolved)),
-        guesses=problem.cache is None and any(t.numbers.pdl_schedule_ahead for t in resolved.tilings),
+        guesses=not problem.by_rows and any(t.numbers.pdl_schedule_ahead for t in resolved.tilings),
         cache=_cache_text(problem),
         sparse=problem.sparse,
         table=problem.table,

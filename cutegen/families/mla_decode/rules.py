@@ -6,7 +6,14 @@ from __future__ import annotations
 from cutegen.arch.architecture import SETMAXNREG_STEP, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.mla_decode.candidate import ANY, BOTH, SINGLE_CALLS, SINGLE_ROWS, Candidate
-from cutegen.families.mla_decode.derived import CONSUMERS, DECODER_REGISTERS, THREADS, derive
+from cutegen.families.mla_decode.derived import (
+    CONSUMERS,
+    COPY_REGISTERS,
+    DECODER_REGISTERS,
+    THREADS,
+    derive,
+    row_registers,
+)
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.refusal import Objection, kib
@@ -69,17 +76,18 @@ def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection 
 @BOOK.declare_form(
     Rule(
         "decoding-cta",
-        "a quantised cache is decoded by each CTA for itself: variant seesaw",
+        "a quantised cache is decoded, and sparse keys are loaded, by each CTA for itself: variant seesaw",
         "seesaw_2cta shares loads by TMA multicast. Rows of a quantised cache pass through registers of the CTA that "
-        "decodes them.",
+        "decodes them, and rows that indices name are copied by its threads.",
         "kv_cache: {latent: {dtype: e4m3, scale: {dtype: f32, block: 128}}, rope: {dtype: bf16}}\nvariant: both",
     ),
     "variant",
 )
 def decoding_cta(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if problem.cache is None or c.variant == "seesaw":
+    if not problem.by_rows or c.variant == "seesaw":
         return None
-    return f"{c.variant} shares loads by TMA; keys of a quantised cache are decoded in registers", "use seesaw"
+    loaded = "keys of a quantised cache are decoded in registers" if problem.cache else "indices name rows"
+    return f"{c.variant} shares loads by TMA; {loaded}", "use seesaw"
 
 
 def _promised(extent: tuple[int, int]) -> range:
@@ -168,8 +176,9 @@ def schedule_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection |
 def load_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not c.pdl_load_ahead:
         return None
-    if problem.cache is not None:
-        return "keys of a quantised cache are decoded behind the wait", "drop load_ahead"
+    if problem.by_rows:
+        does = "keys of a quantised cache are decoded" if problem.cache else "rows that indices name are loaded"
+        return f"{does} behind the wait", "drop load_ahead"
     missing = [name for name in KEYS if name not in problem.ready]
     if missing:
         names, written = " and ".join(f"`{name}`" for name in missing), ["wait: true"] * (not c.pdl_wait)
@@ -220,18 +229,20 @@ def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Object
 @BOOK.declare_fit(
     Rule(
         "decoder-registers",
-        f"a warpgroup that decodes a quantised cache has {DECODER_REGISTERS} registers a thread",
-        "It holds the 16-byte chunks of a row that are under way, their scales and the values of one chunk. With less, "
-        "the compiler spills.",
+        f"a warpgroup that decodes a quantised cache has {DECODER_REGISTERS} registers a thread, one that copies rows "
+        f"which indices name {COPY_REGISTERS}",
+        "A decoder holds the 16-byte chunks of a row that are under way, their scales and the values of one chunk; "
+        "copies pass by the registers, but for addresses. With less, the compiler spills.",
         "warpgroups: {producer: {registers: 40}}",
     ),
     "producer_registers",
 )
 def decoder_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if problem.cache is None or c.producer_registers >= DECODER_REGISTERS:
+    if not problem.by_rows or c.producer_registers >= (needed := row_registers(problem)):
         return None
-    reason = f"the warpgroup that decodes the cache has {c.producer_registers} registers, it needs {DECODER_REGISTERS}"
-    return reason, f"use at least {DECODER_REGISTERS}, or leave it `auto`"
+    does = "copies rows of" if problem.cache is None else "decodes"
+    reason = f"the warpgroup that {does} the cache has {c.producer_registers} registers, it needs {needed}"
+    return reason, f"use at least {needed}, or leave it `auto`"
 
 
 @BOOK.declare_fit(

@@ -82,7 +82,8 @@ def _bind_row_read(plan: MlaPlan) -> Bind:
 
         kernel = compile_row_read(plan.page_size, plan.arch, plan.row_bytes)
         sms, named, sink = plan.sm_count(cache.get_device()), indices.flatten(), indices.new_zeros(1)
-        return lambda: kernel(cache, named, sink, sms)
+        rows = cache.view(torch_dtype("uint8"))
+        return lambda: kernel(rows, named, sink, sms)
 
     return bind
 

@@ -7,7 +7,6 @@ from cutegen.families.mla_decode.derived import (
     BUFFERS,
     CONSUMER_WARPS,
     CONSUMERS,
-    DECODER_WARPS,
     FIND_WARP,
     IDLE_WARP,
     K_WARP,
@@ -19,6 +18,7 @@ from cutegen.families.mla_decode.derived import (
     derive,
     list_mbarriers,
     list_named_barriers,
+    row_warps,
 )
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
@@ -93,13 +93,13 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
     copies = f" in {problem.boxes} copies" if problem.boxes > 1 else ""
     block = tile * d.tiles
     p_bytes = ROW_BLOCK * KEY_BLOCK * problem.dtype.bytes
-    decoder = None if problem.cache is None else DECODER_WARPS
-    q_warps = decoder or Q_WARP
+    by_rows = row_warps(problem) if problem.by_rows else None
+    q_warps = by_rows or Q_WARP
     *few, most = QUERY_BOXES
     rows = f"{', '.join(map(str, few))} or {most} rows"
     plans = [
         Pipeline(
-            "q", "TmaAsync", "Q warp" if decoder is None else "decoder", "both consumers", 1, d.q_bytes,
+            "q", "TmaAsync", "Q warp" if by_rows is None else by_rows.name, "both consumers", 1, d.q_bytes,
             f"1 arrival and {rows} by TMA, whatever holds all",
             f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM", (q_warps,), CONSUMER_WARPS,
         )
@@ -109,12 +109,14 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
         freed = "; ".join(
             f"tiles {_span(g.tiles)}: {g.arrivals} warps of consumer {g.warpgroup}{peers}" for g in groups
         )
-        if problem.cache is not None:
+        if by_rows:
             full = f"each of {d.tiles} tiles: 4 arrivals, one a warp that has decoded its share to {tile} bytes"
+            if problem.cache is None:
+                full = f"each of {d.tiles} tiles: {tile} bytes by cp.async, an arrival of each thread and each warp"
             plans.append(
                 Pipeline(
-                    f"k{buffer}", "mbarrier", "decoder", "both consumers", 1, block, full, freed,
-                    (DECODER_WARPS,), CONSUMER_WARPS,
+                    f"k{buffer}", "mbarrier", by_rows.name, "both consumers", 1, block, full, freed,
+                    (by_rows,), CONSUMER_WARPS,
                 )
             )  # fmt: skip
             continue
@@ -188,7 +190,7 @@ def _load_events(guess: bool, each: str, *slots: str) -> tuple[Event, ...]:
 
 
 def _roles(problem: MlaProblem, c: Candidate) -> tuple[Role, ...]:
-    decodes = problem.cache is not None
+    decodes = problem.by_rows
     roles, guess = [], c.pdl_schedule_ahead and not decodes
     for group in range(CONSUMERS):
         single = " and single ones" if group == 0 and c.unit == 1 else ""
@@ -207,7 +209,7 @@ def _roles(problem: MlaProblem, c: Candidate) -> tuple[Role, ...]:
             )
         )
     if decodes:
-        return (*roles, _decoder(problem, c))
+        return (*roles, _row_loader(problem, c))
     load = "loads the pages of K by TMA" + (", its half of each tile for both CTAs" if c.cluster > 1 else "")
     load += "; the first before the wait for the preceding kernel" if c.pdl_load_ahead else ""
     roles.append(Role(K_WARP, c.producer_registers, load, _load_events(guess, PAIR, "k0", "k1")))
@@ -219,11 +221,13 @@ def _roles(problem: MlaProblem, c: Candidate) -> tuple[Role, ...]:
     return tuple(roles)
 
 
-def _decoder(problem: MlaProblem, c: Candidate) -> Role:
+def _row_loader(problem: MlaProblem, c: Candidate) -> Role:
     does = f"loads rows of the cache, decodes them to {problem.dtype} and stores them as the tiles of K"
+    if problem.cache is None:
+        does = "copies the rows of the cache that indices name to the tiles of K"
     does += "; asks L2 for those of the next pair of blocks" if c.prefetch else ""
     does += f"; in between, {Q_WARP.name} loads Q by TMA, and the meet warp finds which CTAs share this CTA's requests"
     fills = [Event(PAIR, side == "empty", f"{slot} {side}") for slot in ("k0", "k1") for side in ("empty", "full")]
     q = (Event(REQUEST, True, "q empty"), Event(REQUEST, False, "q full"))
     events = (Event("", True, "FOUND"), *q, *fills, Event("", False, "MET"))
-    return Role(DECODER_WARPS, c.producer_registers, does, events)
+    return Role(row_warps(problem), c.producer_registers, does, events)
