@@ -59,7 +59,7 @@ def test_a_kernel_of_calibrated_forms(settings: dict[str, Any]) -> None:
 def test_shipped_kernels_have_calibrated_forms(package: Path) -> None:
     simulation = Simulation(sm_count=2, strict=True)
     subject = load(package, simulation)
-    assert_passes(subject, legal_shape(subject, {"m": 300, "n": 272, "k": 200}))
+    assert_passes(subject, legal_shape(subject, {"m": 300, "n": 272, "k": 200, "g": 3}))
     assert simulation.forms()
     assert uncalibrated(simulation.forms()) == ()
 
