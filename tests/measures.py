@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 65,
     "names of several classes": 45,
-    "lines of cutegen/": 64906,
-    "lines of templates/": 5721,
+    "lines of cutegen/": 64935,
+    "lines of templates/": 5724,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -45,6 +45,7 @@ rows:
     "rounds": HEAD
     + """\
 dims: {n: 64}
+alias: {y: x}
 tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]'}
 rows:
   x1: 1 + square(mean(x, n))

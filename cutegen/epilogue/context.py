@@ -49,6 +49,7 @@ ROWS = Context(
         (r"write it out, into an output.*", "write it out, of two tensors: silu(x) * g"),
         (r"in `mainloop` or `epilogue`", "under `rows`"),
         (r"under `epilogue`", "under `rows`"),
+        (r"tiles that run later", "rows that are computed later"),
         (r"(this|the) epilogue", "`rows`"),
         (r"\bacc\b", "x"),
     ),

@@ -29,7 +29,10 @@ from cutegen.runtime.slots import find_bounds, make_storage_check
 
 
 class TensorOperands(BasePlan):
-    """Outputs, reference and dims by the declarations of inputs and outputs."""
+    """Outputs, reference and dims by the declarations of inputs and outputs. aliases: outputs that may lie where an
+    input of the same layout does; other outputs may not."""
+
+    aliases: ClassVar[Mapping[str, str]] = {}
 
     def problem_dims(self, *inputs: Any) -> dict[str, int]:
         return bind_dims(self.dims, self.inputs, inputs)
@@ -45,6 +48,11 @@ class TensorOperands(BasePlan):
         except Exception as error:
             self._refuse(self.inputs, inputs, error)
             raise
+
+    def share_aliases(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        held = {a.name: v for a, v in zip((*self.inputs, *self.fresh_outputs), values)}
+        shared = {name: held[output] for output, name in self.aliases.items()}
+        return tuple(value if value is None else shared.get(name, value) for name, value in held.items())
 
     def _reference(self, *inputs: Any) -> tuple[Any, ...]:
         """The maths in plain torch: tensors arrive in f32 or f64."""
@@ -115,7 +123,7 @@ class TensorPlan(TensorOperands):
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
         written = [o.name for o in self.outputs]
         faults = find_faults(self.dims, args, values, self.device, "", written)
-        return faults or list(find_overlaps(args, values, written, {}))
+        return faults or list(find_overlaps(args, values, written, self.aliases))
 
     def chooser(self, key: str | None) -> Callable[[Sequence[Any]], str]:
         """From the arguments of a launch to the key that runs it; key: of all launches, where it is given."""
@@ -131,7 +139,7 @@ class TensorPlan(TensorOperands):
         strides, dtypes, devices and alignment itself. Only when something fails are the reasons looked for."""
         args = (*self.inputs, *self.fresh_outputs)
         check_storage, bounds = (
-            make_storage_check(args, [o.name for o in self.outputs], {}),
+            make_storage_check(args, [o.name for o in self.outputs], self.aliases),
             find_bounds(self.dims, args),
         )
         probe = next(i for i, a in enumerate(args) if a.name == self.outputs[0].name)

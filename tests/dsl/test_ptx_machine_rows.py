@@ -72,6 +72,20 @@ def test_a_row_does_not_depend_on_the_others() -> None:
         assert torch.equal(plan.kernel_fn(x[i : i + 1], w)[0], y[i])
 
 
+@pytest.mark.parametrize("how", ["", "prefetch: true\n", "bounds: []\nthreads: 32\n"])
+def test_a_result_may_lie_on_its_row(how: str) -> None:
+    """Held, with the next row on its way, and streamed in three parts."""
+    import torch
+
+    subject = load_resolution(resolve_text(NORM + "alias: {y: x}\n" + how), Simulation(sm_count=1))
+    plan = subject.plan
+    assert plan
+    x, w = plan.prepare_inputs(m=13, n=1288)
+    expected = plan.kernel_fn(x.clone(), w)
+    plan.launch_fn(x, w, x)
+    assert torch.equal(x, expected)
+
+
 def test_equal_bits_in_any_order_of_events() -> None:
     simulation = Simulation(sm_count=1)
     assert_equal_bits(load_resolution(resolve_text(NORM), simulation), simulation, m=5, n=4400)

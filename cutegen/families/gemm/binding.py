@@ -26,8 +26,8 @@ from cutegen.epilogue import (
 )
 from cutegen.epilogue.rules import OPTIONAL
 from cutegen.epilogue.tree import Span
+from cutegen.families.aliasing import IN_PLACE, refuse_alias
 from cutegen.families.gemm import problem_rules as rules
-from cutegen.families.gemm.aliasing import refuse_alias
 from cutegen.families.gemm.features.block_scales.placing import check_halves, place_block_scales
 from cutegen.families.gemm.features.gather.operand import see_gathered
 from cutegen.families.gemm.features.groups.section import Grouping
@@ -222,7 +222,7 @@ class Binder:
         for name, other in given.items():
             if refused := refuse_alias(name, other, self.spec.tensors, program, given):
                 said, remedy = refused
-                self.report(rules.IN_PLACE, ("alias", name), said, remedy, key=name not in self.spec.epilogue)
+                self.report(IN_PLACE, ("alias", name), said, remedy, key=name not in self.spec.epilogue)
         return tuple(given.items())
 
     def optional(self, program: EpilogueProgram, own: Collection[str]) -> tuple[str, ...]:

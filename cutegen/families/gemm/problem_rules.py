@@ -54,13 +54,6 @@ EPILOGUE_SHAPE = declare(
     "where they are values of blocks. An input may lack some: it is broadcast along those.",
     "bias: f32[k]",
 )  # fmt: skip
-IN_PLACE = declare(
-    "in-place", "what a launch overwrites is read by the tile that overwrites it, and by no other",
-    "`grad: grad + acc` reads and writes one tensor, and `alias: {d: c}` lets a call pass one storage for both: each "
-    "element is read, as part of a tile, by the threads that store it. Operands of the mainloop and inputs that are "
-    "broadcast are read by many tiles, some of which may run later.",
-    "epilogue: {a: acc}   # with mainloop: a @ b",
-)  # fmt: skip
 BLOCK_INPUT = declare(
     "block-input", "blocks of an input are 1 or a multiple of 8 rows or columns long",
     "`f32[m, n/128]`, `f32[m/128, n]`, `f32[m/128, n/128]` and `f32[n/128]` have one value for each block of elements; "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cutegen.epilogue import Assign, Report, find_in_place, parse_epilogue, separate_in_place
 from cutegen.epilogue.context import REDUCTIONS
 from cutegen.epilogue.tree import Reduce, reads
+from cutegen.families.aliasing import IN_PLACE
 from cutegen.families.gemm import problem_rules as rules
 from cutegen.families.gemm.made_names import check_installed_ops
 from cutegen.families.gemm.mainloop import Mainloop
@@ -83,7 +84,7 @@ def _assignments(spec: GemmSpec, operands: tuple[str, ...], claimed: str | None,
     for name in operands:
         if name in written:
             said = f"`{name}` is read by the mainloop, by tiles that may be computed after this is stored"
-            report(rules.IN_PLACE, ("epilogue", name), said, "assign another tensor", key=True)
+            report(IN_PLACE, ("epilogue", name), said, "assign another tensor", key=True)
     if not set(rest) & set(written) and (written or operands):
         said = "no tensor is assigned" if written or not rest else f"which of {list_names(rest)} is the output?"
         remedy = "declare the output under `tensors` and assign it under `epilogue`, such as d: acc"

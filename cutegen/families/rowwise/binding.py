@@ -14,6 +14,7 @@ from cutegen.epilogue.context import ROWS
 from cutegen.epilogue.rounds import find_block_names, find_element_names, has_blocks, has_elements, name_index
 from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, REDUCTION
 from cutegen.epilogue.tree import Expr, Reduce, Slice, Span, reads, walk
+from cutegen.families.aliasing import IN_PLACE, refuse_alias
 from cutegen.families.generated_names import find_clashes
 from cutegen.families.rowwise.problem import RowProblem
 from cutegen.families.tensor_problem import VECTOR_BYTES
@@ -118,6 +119,7 @@ class _Binder:
         self.check_blocks(program, elements, blocks, vector)
         self.check_used(inputs, found)
         self.check_ready(operands)
+        self.check_aliases(program)
         if self.findings:
             return None
         return RowProblem(
@@ -129,6 +131,7 @@ class _Binder:
             program=program,
             vector=vector,
             ready=tuple(spec.pdl.ready),
+            aliases=tuple(spec.alias.items()),
         )
 
     def check_names(self) -> None:
@@ -306,6 +309,16 @@ class _Binder:
         for name in inputs:
             if name not in read:
                 self.report(ROW_OUTPUT, ("tensors", name), f"nothing reads or assigns `{name}`", "remove it", key=True)
+
+    def check_aliases(self, program: EpilogueProgram) -> None:
+        given, elements = self.spec.alias, find_element_names(program)
+        for name, other in given.items():
+            if name in [o.name for o in program.outputs if o.name not in elements]:
+                said = f"`{name}` has one value for a row, which one thread stores while others may read `{other}`"
+                self.report(IN_PLACE, ("alias", name), said, "drop the alias")
+            elif refused := refuse_alias(name, other, self.spec.tensors, program, given):
+                said, remedy = map(self.context.say, refused)
+                self.report(IN_PLACE, ("alias", name), said, remedy, key=name not in self.spec.rows)
 
     def check_ready(self, operands: Mapping[str, Operand]) -> None:
         names = [name for name, o in operands.items() if o.kind == "row_vector"]

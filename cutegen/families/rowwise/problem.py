@@ -17,7 +17,8 @@ class RowProblem:
     """dims: extents by name: a constant, or an inclusive range. rows: names of the dims that number rows; columns: that
     of a row's elements. inputs, outputs: in order of a call; outputs are allocated by it. program: its kinds `tile`,
     `row_vector` and `column_vector` have a value for each element, for each column, and for each row. vector: elements
-    of one load or store. ready: names of what is written before the kernel in front could start."""
+    of one load or store. ready: names of what is written before the kernel in front could start.
+    aliases: (output, input) that a call may pass one storage for."""
 
     dims: dict[str, Extent]
     rows: tuple[str, ...]
@@ -27,6 +28,7 @@ class RowProblem:
     program: EpilogueProgram
     vector: int
     ready: tuple[str, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def elements(self) -> frozenset[str]:
@@ -97,4 +99,5 @@ def describe_problem(problem: RowProblem) -> object:
         "columns": problem.columns,
         "vector": problem.vector,
         "ready": problem.ready,
+        **({"aliases": problem.aliases} if problem.aliases else {}),
     }

@@ -42,7 +42,8 @@ class RowProving:
             problems = dict(PROBLEMS)
             problems["more rows than CTAs"] = (_turns(tiling, 132), 1016, ("numerics", "repeat"))
             for name, (rows, columns, modes) in problems.items():
-                yield Problem(name, _legal(plan, rows, columns, key), key, tuple(modes))
+                alias: tuple[Mode, ...] = ("alias",) if plan.aliases and modes == ALL_MODES else ()
+                yield Problem(name, _legal(plan, rows, columns, key), key, (*modes, *alias))
         for dim in plan.dims:
             if dim != plan.columns and not isinstance(plan.dims[dim], int):
                 yield Problem(f"{dim} = 0", {**_legal(plan, SMALL, 1032), dim: 0}, None, ("empty",))
@@ -53,7 +54,8 @@ class RowProving:
             rows = max(SMALL, _turns(t, sms)) if plan.prefetch and not streamed else 3 if streamed else SMALL
             yield Problem("a thread has two loads", _legal(plan, 2, t.threads * t.vector + 1, key), key, ("numerics",))
             most = t.threads * t.vector * t.vectors + streamed * t.vector
-            yield Problem("several turns of a CTA", _legal(plan, rows, most - 1, key), key, SEVERAL)
+            modes: tuple[Mode, ...] = (*SEVERAL, "alias") if plan.aliases else SEVERAL
+            yield Problem("several turns of a CTA", _legal(plan, rows, most - 1, key), key, modes)
 
     def late_rows(self, plan: RowPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
         return {}

@@ -27,7 +27,7 @@ class RowSpec(TensorSpec):
     """Values of rows: norms, softmax, activations. The last dim of the tensors is that of a row's elements, the others
     number the rows."""
 
-    meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"rows", "vector"}
+    meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"rows", "vector", "alias"}
 
     kernel: Literal["rowwise"] = Field(description="The kernel family.")
     arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
@@ -36,6 +36,11 @@ class RowSpec(TensorSpec):
         json_schema_extra=NAMES,
         description="Values of a row by name, as expressions; names of tensors are outputs, all others locals. `sum(x, "
         "n)`, `mean(x, n)`, `max(x, n)` and `max_abs(x, n)` are values of a row, which others may read.",
+    )
+    alias: dict[str, Name] = Field(
+        default={},
+        description="Outputs that a call may store where an input of the same dtype, dims and layout lies, as in "
+        "`{h: residual}`.",
     )
     vector: Positive | Auto = knob(
         "Elements of one load or store, a power of two of at most 16 bytes: the elements of a row, and the distance of "

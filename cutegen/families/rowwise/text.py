@@ -118,6 +118,7 @@ class RowPlanText:
     dims: Mapping[str, Extent]
     inputs: tuple[Argument, ...]
     outputs: tuple[TensorArg, ...]
+    aliases: Mapping[str, str]
     columns: str
     summed: bool
     prefetch: bool
@@ -159,6 +160,7 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         dims=p.dims,
         inputs=p.inputs,
         outputs=p.outputs,
+        aliases=dict(p.aliases),
         columns=p.columns,
         summed=p.held,
         prefetch=resolved.candidate.prefetch,

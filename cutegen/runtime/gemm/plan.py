@@ -168,8 +168,3 @@ class KernelPlan(ProductPlan):
 
     def _indices(self) -> tuple[str, ...]:
         return (self.gathered.index,) if self.gathered else ()
-
-    def share_aliases(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        held = {a.name: v for a, v in zip((*self.inputs, *self.fresh_outputs), values)}
-        shared = {name: held[output] for output, name in self.aliases.items()}
-        return tuple(value if value is None else shared.get(name, value) for name, value in held.items())

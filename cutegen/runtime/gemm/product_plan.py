@@ -27,7 +27,6 @@ class ProductPlan(TensorOperands, DispatchedPlan):
     reduced: ClassVar[str]
     reductions: ClassVar[Mapping[str, str]] = {}
     block_values: ClassVar[tuple[str, ...]] = ()
-    aliases: ClassVar[Mapping[str, str]] = {}
     gathered: ClassVar[GatheredRows | None] = None
     copied_tilings: ClassVar[tuple[str, ...]] = ()
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cutegen.diagnostics import suggest
+from cutegen.diagnostics import declare, suggest
 from cutegen.epilogue import EpilogueProgram
 
 if TYPE_CHECKING:
     from cutegen.spec import TensorDecl
 
+IN_PLACE = declare(
+    "in-place", "what a launch overwrites is read by the threads that overwrite it, and by no others",
+    "`grad: grad + acc` reads and writes one tensor, and `alias: {d: c}` lets a call pass one storage for both: each "
+    "element is read, as part of a tile, by the threads that store it. Operands of the mainloop and inputs that are "
+    "broadcast are read by many tiles, some of which may run later.",
+    "epilogue: {a: acc}   # with mainloop: a @ b",
+)  # fmt: skip
 _PAIR = "an alias is an output and an input of the epilogue with the same dtype, dims and layout: alias: {d: c}"
 
 
@@ -18,7 +25,7 @@ def refuse_alias(
     name: str, other: str, tensors: Mapping[str, TensorDecl], program: EpilogueProgram, aliases: Mapping[str, str]
 ) -> tuple[str, str] | None:
     """Why output `name` cannot lie where input `other` does, and what to do; None when it can: then each element is
-    read by the tile that writes it, and by no other."""
+    read by the threads that write it, and by no others."""
     for tensor in (name, other):
         if tensor not in tensors:
             return f"no tensor is named `{tensor}`", f"{suggest(tensor, tensors)} {_PAIR}".strip()
