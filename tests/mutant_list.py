@@ -287,9 +287,9 @@ MUTANTS = (
     ),
     in_kernel(
         "the cache's bytes behind the last key are decoded",
-        f"{DECODE}/fetch.py.jinja",
-        "if key + 8 * i < stop and page < args.page_count:",
-        "if page < args.page_count:",
+        f"{DECODE}/find.py.jinja",
+        "        if key < stop:\n",
+        "        if key < stop + 1:\n",
         DECODED,
     ),
     in_kernel(
@@ -309,8 +309,8 @@ MUTANTS = (
     in_kernel(
         "the sign of a decoded byte is lost",
         f"{DEVICE}/dequant.py",
-        "(pair & Int32(SIGNS)) | ",
-        "",
+        "(pair << 4) & Int32(PLACES)",
+        "(pair << 4) & Int32(0x07F007F0)",
         DEQUANT,
     ),
     in_kernel(

@@ -11,33 +11,45 @@ from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
 MOST_SCALE = 256.0  # bf16(scale) has to be less: times 2^120 it is a bf16 then
-SIGNS, MAGNITUDES = -0x7FFF8000, 0x07F007F0  # of two bf16, the sign bits and where magnitudes of e4m3 go
+PLACES = -0x780F7810  # of two bf16, the sign bits and where magnitudes of e4m3 go
+
+
+@cute.jit
+def factors_of(low: Float32, high: Float32) -> Int32:
+    """bf16(scale) * 2^120 of two scales, in a word. scales: finite, bf16(scale) below MOST_SCALE."""
+    pair = cute.make_rmem_tensor(2, BFloat16)
+    pair[0] = (low.to(BFloat16).to(Float32) * Float32(2.0**120)).to(BFloat16)
+    pair[1] = (high.to(BFloat16).to(Float32) * Float32(2.0**120)).to(BFloat16)
+    return cute.recast_tensor(pair, Int32)[0]
 
 
 @cute.jit
 def factor_of(scale: Float32) -> Int32:
-    """bf16(scale) * 2^120 twice, which the product with a pair of values takes. scale: finite, bf16(scale) below
-    MOST_SCALE."""
-    pair = cute.make_rmem_tensor(2, BFloat16)
-    pair.fill((scale.to(BFloat16).to(Float32) * Float32(2.0**120)).to(BFloat16))
-    return cute.recast_tensor(pair, Int32)[0]
+    """The factor of one scale twice, which the product with a pair of values takes."""
+    return factors_of(scale, scale)
+
+
+@cute.jit
+def pick(factors: Int32, which: Int32) -> Int32:
+    """One of two factors twice. which: 0 is the lower one, 1 the upper one."""
+    return _permute(factors, Int32(0x1010) + Int32(0x2222) * which)
 
 
 @cute.jit
 def e4m3_to_bf16(word: Int32, factor: Int32):
     """Four values of a word times a scale: two words of two bf16, in the order of their bytes. factor: of factor_of."""
-    return _times(_place(_spread(word, 0x1404)), factor), _times(_place(_spread(word, 0x3424)), factor)
+    return _times(_place(_permute(word, Int32(0x9180))), factor), _times(_place(_permute(word, Int32(0xB3A2))), factor)
 
 
-def _spread(word: Int32, selector: int) -> Int32:
-    """Two bytes of a word, each in the upper half of 16 bits over a byte of zeros: 4 in a selector."""
+def _permute(word: Int32, selector: Int32) -> Int32:
+    """Bytes of a word by their numbers, four bits each; with 8 added, the sign of that byte eight times."""
     operands = [Int32(word).ir_value(), Int32(0).ir_value(), Int32(selector).ir_value()]
     return Int32(llvm.inline_asm(T.i32(), operands, "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r"))
 
 
 def _place(pair: Int32) -> Int32:
-    """Sign and magnitude of what `_spread` returned, where bf16 has them."""
-    return (pair & Int32(SIGNS)) | ((pair >> 4) & Int32(MAGNITUDES))
+    """Sign and magnitude of two bytes, each widened to 16 bits by its sign, where bf16 has them."""
+    return (pair << 4) & Int32(PLACES)
 
 
 def _times(pair: Int32, factor: Int32) -> Int32:

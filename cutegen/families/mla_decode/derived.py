@@ -32,7 +32,7 @@ SETUP_WARP, FIND_WARP = Warps("warp 0", CONSUMER_WARPS[0].first), Warps("warp 4"
 LOAD_WARPS = (K_WARP, Q_WARP)
 DECODER_WARPS = Warps("decoder", K_WARP.first, WARPS_PER_WARPGROUP)  # that warpgroup, where the cache is quantised
 COPY_WARPS = Warps("copying warpgroup", K_WARP.first, WARPS_PER_WARPGROUP)  # where rows are named, but not decoded
-DECODER_REGISTERS = 88  # of its threads: 12 chunks of 16 bytes under way, 8 scales, one chunk being decoded
+DECODER_REGISTERS = 88  # of its threads: 12 chunks of 16 bytes under way, scales of a row, one chunk being decoded
 COPY_REGISTERS = 56  # of its threads: addresses of 4 rows, indices of this pair of blocks and of the next
 SINGLE_WARPS = {
     "setup": SETUP_WARP, "find": FIND_WARP, "k": K_WARP, "q": Q_WARP, "meet": MEET_WARP, "idle": IDLE_WARP,

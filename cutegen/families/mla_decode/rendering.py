@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -26,7 +27,8 @@ from cutegen.model.header import list_barriers, list_roles
 from cutegen.model.kernel import KernelModel, name_numbers
 from cutegen.model.timeline import draw_timeline
 from cutegen.render.environment import render_template
-from cutegen.runtime.mla_decode.cache_format import SCALE_BYTES, CacheFormat
+from cutegen.runtime.mla_decode.cache_format import CacheFormat
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
 BLOCKS_PER_PAGE = "(PAGE // KEY_BLOCK)"  # source: constants of the kernel module
@@ -46,16 +48,15 @@ class QueryText:
 class CacheText:
     """How the decoder reads a quantised row. threads: of the decoder. chunks, rope_chunks: 16 bytes of a thread, of
     half of a block's latent part and of its rotary part; rope_rows: rows of the latter that a warpgroup takes at once.
-    latent_chunk, rope_chunk: source, what is added to the number of a chunk within its part. boxes: of a block."""
+    latent_byte, rope_byte: source, what is added to a byte of a part to have that of its row."""
 
     threads: int
     chunks: int
     rope_chunks: int
     rope_rows: int
-    latent_chunk: str
-    rope_chunk: str
+    latent_byte: str
+    rope_byte: str
     format: CacheFormat | None
-    boxes: int
 
     @property
     def quantised(self) -> bool:
@@ -75,15 +76,36 @@ class CacheText:
     def per_tensor(self) -> bool:
         return self.format is not None and self.format.per_tensor
 
-    def box_of(self, row: str) -> str:
-        """Source: which box of a block has a row."""
-        return f"({row}) // BOX" if self.boxes > 1 else "0"
+    @property
+    def scale_align(self) -> int:
+        """Bytes that a row's scales are aligned by, as far as a load can use it."""
+        assert self.format
+        return math.gcd(CHUNK, self.format.scale_offset)
+
+    @property
+    def _scales_of_half(self) -> int:
+        assert self.format
+        return max(1, self.format.scales // CONSUMERS)
+
+    @property
+    def words(self) -> int:
+        """Words that hold the factors of a half, two in each."""
+        return -(-self._scales_of_half // 2)
+
+    @property
+    def factors(self) -> Iterable[tuple[int, int, int, int]]:
+        """(half, word, scale in its lower half, scale in its upper half); the last one twice, if they are odd."""
+        assert self.format
+        for half in range(CONSUMERS):
+            first = half * self.format.scales // CONSUMERS
+            for word in range(self.words):
+                low = first + 2 * word
+                yield half, word, low, min(low + 1, first + self._scales_of_half - 1)
 
     def scale_of(self, tile: str) -> str:
-        """Source: the number of a tile's scale among all f32 of its row."""
-        assert self.format
-        tiles, first = self.format.scale_block // TILE_COLUMNS, self.format.scale_offset // SCALE_BYTES
-        return f"{first} + {tile}" + (f" // {tiles}" if tiles > 1 else "")
+        """Source: the number of a tile's scale, both counted within a half."""
+        tiles = LATENT_DIM // CONSUMERS // TILE_COLUMNS // self._scales_of_half
+        return f"{tile} // {tiles}" if tiles > 1 else tile
 
 
 def _cache_text(problem: MlaProblem) -> CacheText | None:
@@ -101,10 +123,9 @@ def _cache_text(problem: MlaProblem) -> CacheText | None:
         chunks=per_thread // CONSUMERS,
         rope_chunks=KEY_BLOCK * rope // (CHUNK * WARPGROUP_THREADS),
         rope_rows=CHUNK * WARPGROUP_THREADS // rope,
-        latent_chunk=f"{latent_at // CHUNK} + " if latent_at else "",
-        rope_chunk=f"{rope_at // CHUNK} + " if rope_at else "",
+        latent_byte=f"{latent_at} + " if latent_at else "",
+        rope_byte=f"{rope_at} + " if rope_at else "",
         format=cache,
-        boxes=problem.boxes,
     )
 
 
