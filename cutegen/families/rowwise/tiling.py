@@ -62,7 +62,7 @@ KNOBS = (
 )
 RULES = RuleBook()
 SLOTS = 2  # of exchanges, used in turn
-AUTO_THREADS = 256  # a CTA of more only where a row needs its registers: 8% faster than 512 on rows of 7168
+AUTO_THREADS = 256  # a CTA of more only where a row needs its registers: 8% faster than 512 on an H100, rows of 7168
 FEW = "few"  # the tiling of calls that have a thread of the GPU for each vector
 ELEMENTS = "elements"  # of a call
 STREAMED = "streamed"  # the module of kernels of rows that are not held, beside one of those that are
@@ -150,7 +150,7 @@ def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
     """Those with `least_vectors` a thread first, unless a CTA would have more than AUTO_THREADS."""
     reasons = {
         "bounds": "halves: a shorter row has fewer threads, and an SM more rows",
-        "prefetch": "a CTA for each row is 4 to 9% faster than CTAs that load their next row (16384 rows of 4096)",
+        "prefetch": "a CTA for each row takes 0.91 to 0.96 of the time, on an H100, of 16384 rows of 4096",
         "pdl_wait": WHY_WAIT,
         "pdl_trigger": why_trigger(""),
     }
