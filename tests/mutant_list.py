@@ -21,7 +21,7 @@ BUDGET = "cutegen/families/gemm/budget_rules.py"
 LOADS = "cutegen/families/gemm/load_rules.py"
 COST = "cutegen/runtime/gemm/cost_model.py"
 CHECKS = "cutegen/build/contract.py"
-ARGUMENTS = "cutegen/runtime/arguments.py"
+ARGUMENTS, FAULTS = "cutegen/runtime/arguments.py", "cutegen/runtime/call_faults.py"
 GEMM, DECODE, DEVICE = "templates/gemm/sm90", "templates/mla_decode/sm90", "cutegen/device"
 FENCE = 'cute.arch.fence_proxy("async.shared", space="cta")'
 IN_CODE, IN_KERNELS = "rules, cost model, contract, arguments", "generated kernels"
@@ -117,14 +117,14 @@ MUTANTS = (
         CALLS,
         (
             "the stride of two rows is not looked at",
-            ARGUMENTS,
+            FAULTS,
             "elif extent > 1 and (stride",
             "elif extent > 2 and (stride",
         ),
-        ("half the alignment", ARGUMENTS, "value.data_ptr() % arg.align:", "value.data_ptr() % (arg.align // 2):"),
+        ("half the alignment", FAULTS, "value.data_ptr() % arg.align:", "value.data_ptr() % (arg.align // 2):"),
         ("the greatest extent is refused", ARGUMENTS, "(hi is None or value <= hi):", "(hi is None or value < hi):"),
-        ("a part one too long", ARGUMENTS, "- known <= slack(dim):", "- known <= slack(dim) + divisor:"),
-        ("half the multiple", ARGUMENTS, "if extent % arg.multiple:", "if extent % max(arg.multiple // 2, 1):"),
+        ("a part one too long", FAULTS, "- known <= slack(dim):", "- known <= slack(dim) + divisor:"),
+        ("half the multiple", FAULTS, "if extent % arg.multiple:", "if extent % max(arg.multiple // 2, 1):"),
     ),
     in_kernel(
         "a stage is released while MMAs read it",
