@@ -11,6 +11,7 @@ CONTRACT = ("tests/unit/test_build_contract.py",)
 CALLS = ("tests/unit/test_calls.py", "tests/unit/test_plan.py", "tests/unit/test_columns.py")
 MACHINE = "tests/dsl/test_ptx_machine_"
 WORK, GATHER, MLA = f"{MACHINE}work.py", f"{MACHINE}gather.py", f"{MACHINE}mla.py"
+SPARSE = f"{MACHINE}sparse.py"
 DECODED, DEQUANT = f"{MACHINE}decoder.py", f"{MACHINE}dequant.py"
 DYNAMIC = f"{WORK}::test_tiles_are_handed_out_dynamically"
 PARTS = f"{WORK}::test_parts_of_k_become_one_sum"
@@ -319,5 +320,33 @@ MUTANTS = (
         "state.phase ^ (turns & 1)",
         "state.phase",
         DYNAMIC,
+    ),
+    in_kernel(
+        "an index behind the cache's rows names one",
+        f"{DECODE}/find.py.jinja",
+        "row >= 0 and row >> PAGE_SHIFT < args.page_count",
+        "row >= 0",
+        SPARSE,
+    ),
+    in_kernel(
+        "the index behind a token's length counts",
+        f"{DECODE}/find.py.jinja",
+        "        row = Int32(-1)\n        if key < stop:",
+        "        row = Int32(-1)\n        if key < stop + 1:",
+        SPARSE,
+    ),
+    in_kernel(
+        "no fence behind copies of rows",
+        f"{DECODE}/products.py.jinja",
+        f"        {FENCE}  # threads have written the tile\n",
+        "",
+        SPARSE,
+    ),
+    in_kernel(
+        "a sink weighs in each part of a cut request",
+        f"{DECODE}/store.py.jinja",
+        "if not shared and at < rows:",
+        "if at < rows:",
+        SPARSE,
     ),
 )

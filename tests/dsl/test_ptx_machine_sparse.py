@@ -53,10 +53,11 @@ def test_shipped_spec(name: str, tiling: str, shape: dict[str, int], draw: Draw,
     assert simulation.unknown() == []
 
 
-def test_a_cache_with_one_scale_in_small_pages() -> None:
+def test_a_cache_with_one_scale_in_small_pages_and_a_sink() -> None:
     simulation = Simulation(3, 1, before=lambda q_nope, q_pe, cache, indices, lengths, *others: {4: lengths})
     subject = load_resolution(resolve_text(EDGES["sparse"], name="sparse"), simulation)
     assert_passes(subject, dims(2, 2, 5, 140), draw=Draw("edges", keys="holes", peaked=True))
+    assert_passes(subject, dims(1, 1, 5, 400))  # in parts, of which the sink is in none
 
 
 def test_an_index_of_no_row_is_no_key_and_reads_nothing() -> None:
