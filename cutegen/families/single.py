@@ -81,7 +81,8 @@ class SingleKernel:
 
     @property
     def sample(self) -> tuple[ResolvedTiling[Any], ...]:
-        return (self.tiling,)
+        """One kernel of each module, the default among them: the others differ from it in numbers alone."""
+        return tuple({tiling.module: tiling for tiling in self.tilings}.values())
 
 
 @dataclass(frozen=True, slots=True)

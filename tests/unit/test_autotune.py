@@ -25,7 +25,7 @@ class Slow:
         plan.compile = self.make
 
     def make(self, key: str) -> Any:
-        delay, kernel = self.delays.get(key, 1e-3), self.compile(key)
+        delay, kernel = self.delays.get(key, 0.02), self.compile(key)
         if delay == "does not compile":
             raise RuntimeError(delay)
 

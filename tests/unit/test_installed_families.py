@@ -32,7 +32,7 @@ class Spec(TensorSpec):
 
 class Acme:
     spec_model = Spec
-    bind = resolve = describe_problem = tuning_space = render = plan_code = explain = estimate = why_not = None
+    bind = resolve = describe_problem = tuning_space = render = plan_code = explain = estimate = why_not = c_entry = None
 
 
 FAMILY = Acme()
