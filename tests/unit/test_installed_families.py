@@ -32,7 +32,8 @@ class Spec(TensorSpec):
 
 class Acme:
     spec_model = Spec
-    bind = resolve = describe_problem = tuning_space = render = plan_code = explain = estimate = why_not = c_entry = None
+    bind = resolve = describe_problem = tuning_space = render = plan_code = explain = estimate = why_not = None
+    c_entry = None
 
 
 FAMILY = Acme()
