@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cutegen.runtime.apart import make_apart_check
@@ -14,12 +14,16 @@ from cutegen.runtime.overlap import lies_apart
 MOST_LAYOUTS = 1024
 
 
+def _required(args: Sequence[Argument]) -> Iterator[tuple[int, TensorArg]]:
+    return ((i, arg) for i, arg in enumerate(args) if isinstance(arg, TensorArg) and not arg.optional)
+
+
 def find_dims(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[tuple[str, int, int, int], ...]:
     """(dim, argument, axis, elements in one of torch's) where the extent of each dim that is not constant can be
     read."""
     found: dict[str, tuple[str, int, int, int]] = {}
-    for i, arg in enumerate(args):
-        for axis, dim in arg.named if isinstance(arg, TensorArg) and not arg.optional else ():
+    for i, arg in _required(args):
+        for axis, dim in arg.named:
             if not isinstance(dims[divided(dim)[0]], int) and divided(dim)[1] == 1:
                 found.setdefault(dim, (dim, i, axis, arg.packing(axis)))
     return tuple(found.values())
@@ -29,8 +33,8 @@ def find_constants(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tupl
     """(argument, axis, extent) of each dim that is constant, or a part of one: the compiled kernel is not told those
     that fit in a tile, and takes any."""
     found: dict[str, tuple[int, int, int]] = {}
-    for i, arg in enumerate(args):
-        for axis, dim in arg.named if isinstance(arg, TensorArg) and not arg.optional else ():
+    for i, arg in _required(args):
+        for axis, dim in arg.named:
             name, divisor = divided(dim)
             if isinstance(value := dims[name], int):
                 found.setdefault(dim, (i, axis, (value + slack(dim)) // divisor // arg.packing(axis)))
@@ -50,7 +54,7 @@ def find_parts(
 ) -> tuple[tuple[int, int, int, int, int, int, int], ...]:
     """(argument, axis, divisor, slack; of the whole: argument, axis, elements in one of torch's) of each extent such as
     n/2: the compiled kernel checks that equal dims are equal, not that one is a part of another."""
-    wholes = {dim: tuple(place) for dim, *place in slots}
+    wholes = {dim: (i, axis, each) for dim, i, axis, each in slots}
     return tuple(
         (i, axis, divisor, slack(arg.dims[axis]), *wholes[name])
         for i, arg in enumerate(args)

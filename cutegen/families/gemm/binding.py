@@ -101,7 +101,7 @@ class Binder:
         a, b = placement.matrix(operands[0], "m", roles), placement.matrix(operands[1], "n", roles)
         packed = tuple(s for s in mainloop.scales if s.packed and s.name not in refused)
         a_packed, b_packed = place_packed(packed, self.tensors, roles, k, self.refuse_mainloop)
-        mma = ARCHS[self.spec.arch].find_mma(a.dtype, b.dtype, a_packed and a_packed.kind)
+        mma = ARCHS[self.spec.arch].find_mma(a.dtype, b.dtype, a_packed.kind if a_packed else None)
         if mma or not any(s.packed for s in mainloop.scales):  # what is wrong with scales is said of them
             placement.check_mma(a, b, mma, ARCHS[self.spec.arch])
         self.check_accumulator(a, b, mma)

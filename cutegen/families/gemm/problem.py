@@ -282,7 +282,7 @@ class GemmProblem:
     @cached_property
     def mma(self) -> Mma:
         """The instruction that multiplies the operands."""
-        mma = self.target.find_mma(self.a.dtype, self.b.dtype, self.a_packed and self.a_packed.kind)
+        mma = self.target.find_mma(self.a.dtype, self.b.dtype, self.a_packed.kind if self.a_packed else None)
         assert mma  # binding has seen that there is one
         return mma
 

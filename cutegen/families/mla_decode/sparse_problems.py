@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cutegen.arch import MOST_SMS
 from cutegen.families.proving import ALL_MODES, Mode, Problem
+from cutegen.runtime.arguments import Extent
 from cutegen.runtime.mla_decode.inputs import EDGES, Draw
 from cutegen.runtime.mla_decode.plan import MlaPlan
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
@@ -67,6 +68,9 @@ def list_small_sparse_problems(plan: MlaPlan, sms: int) -> Iterator[Problem]:
         yield problem("no keys at all", Draw("empty"), 2, few, low, KEY_BLOCK)
 
 
-def ends(extent: int | tuple[int, int]) -> tuple[int, int]:
-    """(low, high) of a promise."""
-    return (extent, extent) if isinstance(extent, int) else extent
+def ends(extent: Extent | None) -> tuple[int, int]:
+    """(low, high) of a promise, which the caller knows to end."""
+    assert extent is not None
+    low, high = (extent, extent) if isinstance(extent, int) else extent
+    assert high is not None
+    return low, high

@@ -6,7 +6,7 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.features.packed_scales.packed_text import PackedText
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
-from cutegen.families.gemm.text.load import LoadText
+from cutegen.families.gemm.text.load import LoadText, RingTensor
 from cutegen.families.gemm.text.roles import (
     FieldText,
     RolesText,
@@ -42,7 +42,7 @@ def tensor_memory_roles(
             for x in packed
         ),
     )
-    loaded = (*load.operands, *packed)
+    loaded: tuple[RingTensor | PackedText, ...] = (*load.operands, *packed)
     return RolesText(
         load=RoleText(
             "LoadParams",

@@ -34,7 +34,7 @@ STORE = (
 
 
 def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
-    *names, last = (t.name for t in (problem.a, problem.b, *problem.packed_scales))
+    *names, last = (problem.a.name, problem.b.name, *(s.name for s in problem.packed_scales))
     pair = c.mma_ctas == 2
     multiplies = f"{'copies scales to tensor memory, ' * bool(problem.packed_scales)}multiplies into tensor memory"
     tiles = problem.kernel_epilogue.tiles
