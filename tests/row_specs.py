@@ -75,7 +75,7 @@ rows:
   s: max_abs(x, n, 64)
   total: sum(square(x), n, 64)
 """,
-    # Places of elements, in a round and after it, beside integers of rows and of all.
+    # Places of elements, in a round and after it, with integers of rows and of all.
     "labels": HEAD
     + """\
 dims: {n: [8, 600]}

@@ -4,7 +4,7 @@
 
 Arguments mean what they mean there. What differs: work is scheduled inside the kernel, so metadata are placeholders
 that nothing reads; pages of 16, 32 and 128 tokens are taken as well; the stride from page to page may be any multiple
-of 16 bytes; sparse attention takes any number of heads and indices, and an index of no row of the cache is no key.
+of 16 bytes; sparse attention takes any number of heads and indices, and an index outside of the cache counts as none.
 Dense attention over an FP8 cache, `extra_k_cache` and what belongs to it, and devices other than sm_90 are refused.
 
 A kernel is rendered when it is first needed, for the dtype, the page size and the mask, or for sparse attention over a

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, SPARSE_ROW
 
-SPARSE_ROW = 656  # bytes of the cache that sparse attention reads
 _PASSED = {"kv_cache": "k_cache.squeeze(2)", "seq_lens": "cache_seqlens", "sink": "attn_sink"}
-_SUPPORTED = "dense decode over bf16 or f16, and sparse decode over one cache of 656 bytes a token"
+_SUPPORTED = f"dense decode over bf16 or f16, and sparse decode over one cache of {SPARSE_ROW} bytes a token"
 
 
 def refuse(**unsupported: Any) -> None:

@@ -64,7 +64,7 @@ class TensorArg:
 
     @property
     def named(self) -> tuple[tuple[int, str], ...]:
-        """(axis, dim) of those that are no numbers."""
+        """(axis, dim) of those that are not numbers."""
         return tuple((axis, dim) for axis, dim in enumerate(self.dims) if not dim.isdigit())
 
 
@@ -131,7 +131,7 @@ def allocate(arg: TensorArg, dims: Dims, device: Any) -> Any:
 
 
 def to_dtype(arg: Argument, value: Any, dtype: Any) -> Any:
-    """What an argument holds, in a dtype of torch; what is no tensor as it is."""
+    """What an argument holds, in a dtype of torch; what is not a tensor as it is."""
     if isinstance(arg, TensorArg) and arg.contiguous is not None and arg.packing(arg.contiguous) > 1:
         return decode_e2m1(value, dtype, arg.contiguous)
     return value.to(dtype) if hasattr(value, "to") else value

@@ -242,7 +242,7 @@ def entry(made: Path) -> Any:
     return call
 
 
-@pytest.mark.skipif(GPU, reason="what is passed here are no addresses of a GPU")
+@pytest.mark.skipif(GPU, reason="the addresses passed here are not those of a GPU")
 def test_the_c_entry_calls_the_compiled_kernel(entry: Any) -> None:
     """Which looks at strides, alignment and dtypes itself, and then finds no GPU."""
     assert "Cuda Runtime Error" in entry()

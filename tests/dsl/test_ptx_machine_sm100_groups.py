@@ -82,7 +82,7 @@ def test_the_shipped_kernel() -> None:
 def test_no_values_make_a_kernel_leave_its_tensors(
     name: str, values: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine refuses an access outside of the arguments; guard bands tell of writes beside the output. Groups that
+    """The machine refuses an access outside of the arguments; guard bands find writes next to the output. Groups that
     overlap are written by several CTAs."""
     monkeypatch.setattr(SIMULATION, "races", False)
     plan = subject(name).plan

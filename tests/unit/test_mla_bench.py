@@ -130,7 +130,7 @@ class Sparse(Paged):
     cache_format = CacheFormat(latent_offset=0, scale_offset=512, scale_block=128, rope_offset=528, row_bytes=656)
 
 
-def test_sparse_decode_beside_flash_mla_with_padded_heads(flash_mla: Any) -> None:
+def test_sparse_decode_against_flash_mla_with_padded_heads(flash_mla: Any) -> None:
     def flash_mla_with_kvcache(
         q: Any, cache: Any, table: Any, lengths: Any, width: int, held: Any, splits: Any, scale: float, causal: bool,
         *, indices: Any, topk_length: Any, is_fp8_kvcache: bool, use_legacy: bool,

@@ -235,7 +235,7 @@ REFUSED = {
         {"d": "bf16[m, n/2]"},
         GATED + "tiling: {tile: [128, 128, 128]}\n",
         "packed-scales",
-        "half of tile n = 128 is no multiple of the 128 rows of a chunk of scales",
+        "half of tile n = 128 is not a multiple of the 128 rows of a chunk of scales",
     ),
     "n of pairs": ({"d": "bf16[m, n/2]"}, GATED + "dims: {n: 384}\n", "exact-division", "pad n to 512"),
 }

@@ -17,7 +17,7 @@ JOINED = 1  # the named barrier of an exchange; 0 is the CTA's
 
 
 def find_end(row, rows, vectors):
-    """Where a row ends, in vectors; at once where there are no so many rows."""
+    """Where a row ends, in vectors; at once where there are fewer rows."""
     return cutlass.select_(row < rows, Int32(vectors), Int32(0))
 
 

@@ -31,7 +31,7 @@ class MlaProblem:
     k[b, j] is row j % page_size of page block_table[b, j // page_size] of kv_cache, for j < seq_lens[b]; mask causal:
     token s sees j < seq_lens[b] - (query_len - 1) + s. With sparse keys each token has its own: k[b, s, j] is row
     indices[b, s, j] of the cache, its pages one after the other, for j < topk_length[b, s]; an index that is none of
-    its rows is no key. A row without a key has out 0 and lse +inf.
+    its rows is not a key. A row without a key has out 0 and lse +inf.
     heads, query_len: promised (low, high), equal for a constant. ready: inputs that were written before the kernel in
     front could start. cache: the rows of a quantised cache; None: they are of `dtype`. topk: promised (low, high) of
     a token's indices; None: keys are dense, those of a block table. sink: e^sink[h] is added to the sum of weights by

@@ -12,17 +12,17 @@ from typing import Any
 from cutegen.families.proving import Baseline
 from cutegen.runtime.arguments import torch_dtype
 from cutegen.runtime.baselines import Bind
-from cutegen.runtime.mla_decode.inputs import LATENT_DIM
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, SPARSE_ROW
 from cutegen.runtime.mla_decode.plan import MlaPlan
 from cutegen.runtime.mla_decode.reference import attend_copied
 
-PAGE, ROW_BYTES, HEADS, KEYS = 64, 656, (64, 128), 64  # what FlashMLA takes; topk is a multiple of KEYS
+PAGE, HEADS, KEYS = 64, (64, 128), 64  # what FlashMLA takes; topk is a multiple of KEYS
 COPIED_KEYS = 1 << 17  # of all tokens, up to which a copy of them is worth the comparison
 
 
 def list_sparse_baselines(plan: MlaPlan) -> Iterator[Baseline]:
     """Every baseline that could apply to a plan whose calls take indices."""
-    if not plan.split_q and plan.row_bytes == ROW_BYTES:
+    if not plan.split_q and plan.row_bytes == SPARSE_ROW:
         comparable = plan.lse_base == "e" and plan.lse_layout == "bhs"
         yield Baseline(
             "sgl_flash_mla",

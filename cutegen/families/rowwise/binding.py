@@ -328,7 +328,7 @@ class _Binder:
                 self.report(ROW_READY, at, f"`{name}` is named twice", "drop one of them")
             elif name not in names:
                 remedy = f"such are {', '.join(names)}" if names else "drop it"
-                self.report(ROW_READY, at, f"`{name}` is no input with a value for each column", remedy)
+                self.report(ROW_READY, at, f"`{name}` is not an input with a value for each column", remedy)
 
     def vector(self) -> int:
         """Elements of a load or store: a power of two, 16 bytes of the narrowest tensor with elements at most. By

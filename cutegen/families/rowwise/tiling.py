@@ -65,7 +65,7 @@ SLOTS = 2  # of exchanges, used in turn
 AUTO_THREADS = 256  # a CTA of more only where a row needs its registers: 8% faster than 512 on an H100, rows of 7168
 FEW = "few"  # the tiling of calls that have a thread of the GPU for each vector
 ELEMENTS = "elements"  # of a call
-STREAMED = "streamed"  # the module of kernels of rows that are not held, beside one of those that are
+STREAMED = "streamed"  # the module of kernels of rows that are not held, next to that of those that are
 MOST_HELD = 1 << 16  # elements of rows of any extent: those that registers may hold
 
 
@@ -85,7 +85,7 @@ def check_threads(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | 
         return None
     parts = ", ".join(str(least << i) for i in range(5) if least << i < WARP)
     whole = f"a multiple of {WARP} up to {arch.max_threads}"
-    return f"{c.threads} threads are no such part of a CTA", f"use {f'{parts} or ' if parts else ''}{whole}"
+    return f"{c.threads} threads are not such a part of a CTA", f"use {f'{parts} or ' if parts else ''}{whole}"
 
 
 @RULES.declare_form(
@@ -126,7 +126,7 @@ def check_prefetch(problem: RowProblem, c: Candidate, arch: Arch) -> Objection |
     Rule(
         "row-registers",
         "a row that is reduced fits in the registers of a CTA",
-        "What follows a reduction reads the row again, which threads hold as it was loaded, beside f32 values of what "
+        "What follows a reduction reads the row again, which threads hold as it was loaded, next to f32 values of what "
         "they compute. Rows longer than the last of `bounds` are not held.",
         "dims: {n: 16384}\nbounds: [16384]\nthreads: 32",
     ),

@@ -23,7 +23,7 @@ def quantise_mx(values: Any, dtype: Any = None) -> tuple[Any, Any]:
     block with an infinity or NaN is NaN. dtype: torch's float8_e4m3fn, where not given, float8_e5m2, or
     float4_e2m1fn_x2, whose elements have half of the extent along k.
 
-    ValueError: another dtype, or k is no multiple of 32.
+    ValueError: another dtype, or k is not a multiple of 32.
     """
     import torch
 
@@ -46,7 +46,7 @@ def quantise_nvfp4(values: Any) -> tuple[Any, Any, float]:
     largest of e4m3; each is that by which the largest of its block becomes 6. The scale of a block with an infinity or
     NaN is NaN.
 
-    ValueError: k is no multiple of 16.
+    ValueError: k is not a multiple of 16.
     """
     import torch
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 LATENT_DIM, ROPE_DIM = 512, 64  # of a row of the cache, the latent part first
 QUERY_DIM = LATENT_DIM + ROPE_DIM
+SPARSE_ROW = 656  # bytes of a row of the cache that FlashMLA's sparse attention reads
 # What a page table may hold past a request's pages: a serving stack leaves old or marked entries there.
 GARBAGE = (2_147_480_000, -1, -(2**31))
 # Pages of the pool that belong to nobody, and columns of the table past the longest request.

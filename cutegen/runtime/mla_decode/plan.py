@@ -33,7 +33,7 @@ A call takes (queries, kv_cache, block_table, seq_lens, softmax_scale), with kv_
 quantised cache has one scale: keys and values are times that; and behind that sink, where there is one: e^sink is added
 to the sum of the weights of a head, so that +inf makes its output 0, and -inf does nothing. LSE is without it. With
 sparse keys indices [batch, query_len, topk] take the place of block_table, and topk_length [batch, query_len] that of
-seq_lens: an index is a row of the cache, page * page_size + slot, and one of no row is no key, whatever it is. Lengths
+seq_lens: an index is a row of the cache, page * page_size + slot, and one outside of the cache counts as none. Lengths
 and tables are read by the device alone: nothing waits for it, and a captured graph may be replayed after they changed.
 So only the caller can know that
 

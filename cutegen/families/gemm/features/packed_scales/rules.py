@@ -26,10 +26,10 @@ _RULE = Rule(
 def packed_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     n, most = c.tile[1], arch.mma_n[1]
     if problem.packed_scales and problem.paired and n % (HALF * ROWS):
-        return f"half of tile n = {n} is no multiple of the {ROWS} rows of a chunk of scales", f"use {most}"
+        return f"half of tile n = {n} is not a multiple of the {ROWS} rows of a chunk of scales", f"use {most}"
     if not problem.packed_scales or n % ROWS == 0:
         return None
-    return f"tile n = {n} is no multiple of the {ROWS} rows of a chunk of scales", f"use {nearest(n, (ROWS, most))}"
+    return f"tile n = {n} is not a multiple of the {ROWS} rows of a chunk of scales", f"use {nearest(n, (ROWS, most))}"
 
 
 @BOOK.declare_form(_RULE, "tile", element=2, only="sm_100a")
@@ -38,4 +38,5 @@ def packed_depth(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | 
     step = BLOCKS * problem.packed_scales[0].block if problem.packed_scales else 1
     if k % step == 0:
         return None
-    return f"tile k = {k} is no multiple of {BLOCKS} blocks of {step // BLOCKS} elements", f"use {-(-k // step) * step}"
+    blocks = f"{BLOCKS} blocks of {step // BLOCKS} elements"
+    return f"tile k = {k} is not a multiple of {blocks}", f"use {-(-k // step) * step}"

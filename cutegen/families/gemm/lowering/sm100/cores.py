@@ -11,7 +11,7 @@ CORES: Cores = (
 # Of block-scaled products, whose tiles have whole chunks of 128 columns.
 SCALED_CORES: Cores = (
     ("cooperative", 1, (128, 256, 64), "the most FLOPs per byte loaded; tensor memory holds one sum and the scales"),
-    ("cooperative", 1, (128, 128, 64), "half of the columns, for two sums beside the scales"),
+    ("cooperative", 1, (128, 128, 64), "half of the columns, for two sums next to the scales"),
 )
 CLUSTERS = {
     (2, 1): "a pair of CTAs multiplies together, so that each loads half of B",

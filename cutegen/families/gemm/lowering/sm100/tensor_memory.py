@@ -1,4 +1,4 @@
-"""Tensor memory: how many sums of a tile it holds beside their scales, and the columns that a CTA allocates.
+"""Tensor memory: how many sums of a tile it holds next to their scales, and the columns that a CTA allocates.
 
 Source: PTX ISA, "Tensor Memory" and tcgen05.alloc: 512 columns of 128 lanes of 32 bits; powers of two from 32 on.
 Scales of tcgen05.mma: those of row r are the word of lane r % 32 and column r / 32, a byte for each block of k.
