@@ -124,7 +124,7 @@ def test_nvfp4_blocks() -> None:
     values[5, 0] = torch.nan
     assert quantise_nvfp4(values)[1].float().isnan().nonzero().tolist() == [[5, 0]]
     assert quantise_nvfp4(torch.zeros(2, 32))[2] == 1.0
-    with pytest.raises(ValueError, match="no multiple of a block of 16"):
+    with pytest.raises(ValueError, match="not a multiple of a block of 16"):
         quantise_nvfp4(values[:, :40])
 
 
@@ -151,7 +151,7 @@ def test_quantised_blocks(dtype: Any, step: float, bound: float) -> None:
     assert torch.equal(back[3, 32:64], torch.zeros(32, dtype=torch.float64))
     values[5, 0] = torch.inf
     assert quantise_mx(values, dtype)[1].float().isnan().nonzero().tolist() == [[5, 0]]
-    with pytest.raises(ValueError, match="no multiple of a block of 32"):
+    with pytest.raises(ValueError, match="not a multiple of a block of 32"):
         quantise_mx(values[:, :40])
     with pytest.raises(ValueError, match="dtype bfloat16"):
         quantise_mx(values, torch.bfloat16)

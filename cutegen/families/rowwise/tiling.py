@@ -85,7 +85,7 @@ def check_threads(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | 
         return None
     parts = ", ".join(str(least << i) for i in range(5) if least << i < WARP)
     whole = f"a multiple of {WARP} up to {arch.max_threads}"
-    return f"{c.threads} threads are not such a part of a CTA", f"use {f'{parts} or ' if parts else ''}{whole}"
+    return f"a row cannot have {c.threads} threads", f"use {f'{parts} or ' if parts else ''}{whole}"
 
 
 @RULES.declare_form(

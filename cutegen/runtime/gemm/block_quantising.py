@@ -63,6 +63,6 @@ def quantise_nvfp4(values: Any) -> tuple[Any, Any, float]:
 def _blocks(values: Any, block: int) -> tuple[Any, Any]:
     """(f32 values (.., blocks, block), the largest of each (.., blocks, 1), by size)."""
     if values.shape[-1] % block:
-        raise ValueError(f"k is {values.shape[-1]}, no multiple of a block of {block}")
+        raise ValueError(f"k is {values.shape[-1]}, not a multiple of a block of {block}")
     parts = values.float().unflatten(-1, (-1, block))
     return parts, parts.abs().amax(-1, keepdim=True)
