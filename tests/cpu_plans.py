@@ -14,10 +14,10 @@ from gemm_specs import resolve_text
 
 from cutegen.render import render_package, write_package
 from cutegen.runtime import torch_op
-from cutegen.runtime.gemm.plan import KernelPlan
+from cutegen.runtime.base import BasePlan
 
 
-def on_cpu(plan: KernelPlan) -> Any:
+def on_cpu(plan: BasePlan) -> Any:
     """A plan of the same spec that launches on the CPU. launched: the keys of its launches."""
 
     class OnCpu(type(plan)):  # type: ignore[misc]
@@ -31,7 +31,8 @@ def on_cpu(plan: KernelPlan) -> Any:
             return 132
 
         def compile(self, key: str) -> Callable[..., None]:
-            gone = self._shorter[key][1] if key in self._shorter else frozenset()
+            shorter = getattr(self, "_shorter", {})  # of products: tilings without some operands
+            gone = shorter[key][1] if key in shorter else frozenset()
 
             def kernel(*values: Any) -> None:
                 given = iter(values)

@@ -14,7 +14,8 @@ from cutegen.cli.pages import fill_sections
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+OF_FOLDERS = sorted(page for folder in ("docs", "examples") for page in (ROOT / folder).glob("**/*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *OF_FOLDERS]
 COMMANDS = root.list_commands(click.Context(root))
 EXCERPTS = re.findall(r"<!-- excerpt: (\S+) -->\n```\w*\n(.*?)```", README, re.DOTALL)
 
