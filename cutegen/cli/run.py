@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     metavar="TOOLS",
     help="Run small cases under tools of compute-sanitizer: memcheck, racecheck, synccheck, initcheck, or all.",
 )
+@click.option(
+    "--shrink",
+    "to_shrink",
+    is_flag=True,
+    help="Of a failure: find the least extents that fail, the k block that is wrong first, and the knobs it needs.",
+)
 @cpu_options
 @console.json_option
 def check(
@@ -58,6 +64,7 @@ def check(
     rtol: float | None,
     atol: float | None,
     sanitize: str | None,
+    to_shrink: bool,
     as_json: bool,
     **on_cpu: Any,
 ) -> int:
@@ -70,11 +77,11 @@ def check(
     """
     allowed = _given_tolerance(targets, rtol, atol)
     how = given_on_cpu(targets, **on_cpu)
-    tools = _given_tools(targets, sanitize, bool(shapes or how))
+    tools = _given_tools(targets, sanitize, bool(shapes or how or to_shrink))
     with temporary_folder() as scratch:
         reports: list[Report] = [
             _sanitize(path, scratch / str(i), tools) if tools
-            else _check(path, scratch / str(i), shapes, timeout, allowed, how)
+            else _check(path, scratch / str(i), shapes, timeout, allowed, how, to_shrink)
             for i, path in enumerate(targets)
         ]  # fmt: skip
     done = [r for r in reports if not isinstance(r, CutegenError)]
@@ -87,6 +94,8 @@ def check(
     else:
         for report in reports:
             _say_check(report)
+        if not (to_shrink or tools) and any(not r.ok and not r.not_run for r in done):
+            console.note("--shrink finds the least extents that fail, and which knobs the fault needs")
     return max(r.exit_code for r in reports)
 
 
@@ -98,7 +107,7 @@ def _given_tools(targets: Sequence[Path], sanitize: str | None, others: bool) ->
     if sanitize is None:
         return ()
     if others:
-        said = "--sanitize runs cases of its own on a GPU: leave out --shape and --on cpu"
+        said = "--sanitize runs cases of its own on a GPU: leave out --shape, --shrink and --on cpu"
         raise CutegenError(said, "call check twice", exit_code=2)
     if files := [path for path in targets if path.suffix == ".py"]:
         said = f"{files[0]}: --sanitize is for specs and generated packages"
@@ -149,17 +158,22 @@ def _check(
     timeout: float,
     allowed: Tolerance | None,
     on_cpu: OnCpu | None,
+    to_shrink: bool,
 ) -> CheckReport | CpuReport | CutegenError:
+    from cutegen.cli.failure import shrink_report
     from cutegen.run.check import CheckReport
     from cutegen.run.targets import open_target
 
     try:
         target = open_target(given, scratch)
-        if on_cpu:
-            return execute_target(target, on_cpu, shapes, timeout, allowed)
-        if obstacle := target.obstacle():
+        if not on_cpu and (obstacle := target.obstacle()):
             return CheckReport(target.name, given, not_run=obstacle)
-        return check_target(target, shapes, timeout, allowed)
+        report: CheckReport | CpuReport
+        if on_cpu:
+            report = execute_target(target, on_cpu, shapes, timeout, allowed)
+        else:
+            report = check_target(target, shapes, timeout, allowed)
+        return shrink_report(report, target, scratch, timeout, allowed) if to_shrink else report
     except CutegenError as error:
         return error
 

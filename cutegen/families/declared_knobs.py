@@ -28,6 +28,7 @@ class DeclaredKnob:
     words: Mapping[str, str] = field(default_factory=dict)  # in names of modules, for values that say too little
     exchanged: str = ""  # the field that it trades values with where operands trade places
     is_idle: Callable[[Any, Any], bool] = lambda problem, c: False  # whether it says nothing of a candidate
+    without: tuple[str, object] | None = None  # what a kernel does without, and the value that says so; for shrinking
     held_by: Callable[[Any], tuple[str, ...]] | None = None  # the tensors that have it; None: all of its section
 
 

@@ -119,8 +119,18 @@ def load_spec_model(name: str) -> Any:
 def load_proving(name: str, module: str) -> Any:
     """How kernels of a family are proved and measured (families/proving.py), from a module of the family; None: there
     is no such module, and they are checked and measured on what the user gives. CutegenError: as load_family."""
+    return _load_part(name, module, "PROVING")
+
+
+def load_shrinking(name: str) -> Any:
+    """How wrong kernels of a family are made plainer (families/shrinking.py); None: the family does not say.
+    CutegenError: as load_family."""
+    return _load_part(name, "shrinking", "SHRINKING")
+
+
+def _load_part(name: str, module: str, member: str) -> Any:
     module = f"{_package(name)}.{module}"
-    return importlib.import_module(module).PROVING if importlib.util.find_spec(module) else None
+    return getattr(importlib.import_module(module), member) if importlib.util.find_spec(module) else None
 
 
 def family_folder(name: str) -> Path:

@@ -23,9 +23,11 @@ from cutegen.machine.worker import (
     OrderResult,
     execute,
 )
-from cutegen.run.check import ACCEPTABLE
+from cutegen.run.attempts import ACCEPTABLE, Fault
+from cutegen.run.case_list import Case
 from cutegen.run.judge import OutputError
 from cutegen.run.shapes import shape_text
+from cutegen.run.shrink import Shrunk
 from cutegen.runtime.accuracy import Tolerance
 
 WHERE = "cpu"
@@ -48,6 +50,7 @@ class CpuReport:
     not_run: str = ""
     allowed: Tolerance | None = None
     timeline: tuple[WarpRow, ...] = ()
+    shrunk: Shrunk | None = None
 
     @property
     def ok(self) -> bool:
@@ -65,6 +68,12 @@ class CpuReport:
     def _errors(self) -> Iterator[OutputError]:
         for result in self._all():
             yield from result.errors
+
+    def failures(self) -> Iterator[tuple[Case, Fault]]:
+        """The cases that fail, and how they do in the first such order."""
+        for case, results in zip(self.cases, self.results):
+            if fault := next((Fault(r.status, r.detail) for r in results if r.status not in ACCEPTABLE), None):
+                yield case.case, fault
 
     def summary(self) -> str:
         """One line: where, in how many orders, what came out, and how much of the code was executed."""
@@ -113,6 +122,7 @@ class CpuReport:
                     seen.add(text)
         for form in sorted({form for code in self.code for form in code.uncalibrated}):
             yield describe(form)
+        yield from self.shrunk.lines() if self.shrunk else ()
 
     def tolerances(self) -> tuple[str, ...]:
         """The tolerance of each output: the largest, which is that of the longest sums."""
@@ -141,6 +151,7 @@ class CpuReport:
                 for case, results in zip(self.cases, self.results)
             ],
             "code": [asdict(code) for code in self.code],
+            "shrunk": self.shrunk.to_json() if self.shrunk else None,
         }
 
 

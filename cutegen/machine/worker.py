@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
+from cutegen.run.attempts import Attempts
 from cutegen.run.judge import OutputError
 from cutegen.run.shapes import Shape
 from cutegen.run.worker import MAX_LOST, LostError, Worker
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from cutegen.machine.case_list import CpuCase
     from cutegen.machine.package import Simulation
     from cutegen.machine.timeline import WarpRow
+    from cutegen.run.case_list import Case
     from cutegen.run.cases import CaseResult
     from cutegen.run.subject import Subject
 
@@ -127,6 +129,18 @@ def execute(request: CpuRequest, on_setup: OnSetup | None = None, on_order: OnOr
             worker.child.end()
 
 
+def attempts_on_cpu(request: CpuRequest, sms: int) -> Attempts:
+    """Single cases of the request's subject, on a GPU of so many SMs, each in all orders until one fails. CutegenError:
+    it cannot be loaded, compiled or executed."""
+    from cutegen.machine.case_list import CpuCase
+
+    def questions(case: Case) -> list[tuple[CpuCase, int]]:
+        return [(CpuCase(case, sms), order) for order in range(request.orders)]
+
+    settings = {**ONE_THREAD, LINE_INFO: "1"}
+    return Attempts(request.path, "cutegen.machine.worker", request, questions, request.timeout + GRACE_S, settings)
+
+
 def _run_left(worker: Worker, outcome: CpuOutcome, request: CpuRequest, on_order: OnOrder | None) -> bool:
     """Runs what has no result yet; False: the worker was lost."""
     count = len(outcome.results) * request.orders
@@ -144,7 +158,7 @@ def _run_left(worker: Worker, outcome: CpuOutcome, request: CpuRequest, on_order
                 on_order(index * request.orders + order, count, case)
             start = time.perf_counter()
             try:
-                results.append(worker.ask((index, order), request.timeout + GRACE_S))
+                results.append(worker.ask((case, order), request.timeout + GRACE_S))
             except LostError as lost:
                 status: CpuStatus = "hang" if lost.status == "hang" else "crashed"
                 results.append(OrderResult(order, status, (str(lost),), seconds=time.perf_counter() - start))
@@ -184,9 +198,9 @@ def main(handle: int) -> None:
         if asked is None:
             connection.send((_code_of(simulation), timeline))
         else:
-            index, order = asked
+            case, order = asked
             simulation.notes = request.timeline and not timeline
-            result = _run(subject, simulation, setup.cases[index], order, request.timeout)
+            result = _run(subject, simulation, case, order, request.timeout)
             if simulation.notes and simulation.machine:
                 timeline = collect(simulation.machine)
             try:

@@ -13,11 +13,14 @@ from cutegen.run.subject import Subject
 
 @dataclass(frozen=True, slots=True)
 class Case:
+    """kept_steps: how many steps of the sum inputs are given to, see families/shrinking.py; None: all."""
+
     name: str
     shape: Shape
     mode: Mode
     tiling: str | None
     draw: Any = None
+    kept_steps: int | None = None
 
 
 def list_cases(subject: Subject, shapes: Sequence[Shape] = ()) -> Iterator[Case]:

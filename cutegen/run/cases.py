@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from cutegen.families.registry import load_shrinking
 from cutegen.run.case_list import Case
 from cutegen.run.guard import Guarded, bits, guarded_like, invalid_copy, poisoned_allocations
 from cutegen.run.judge import OutputError, judge, output_name, reference_outputs
@@ -236,6 +237,8 @@ class _Run:
 
     def _inputs(self) -> tuple[Any, ...]:
         inputs, plan = self.subject.inputs(self.case.shape, self.case.draw), self.subject.plan
+        if plan and self.case.kept_steps is not None:
+            inputs = load_shrinking(plan.family).keep_steps(plan, inputs, self._key(), self.case.kept_steps)
         return plan.omit(self.case.tiling, inputs) if plan and self.case.tiling else inputs
 
     def _launch_and_judge(self, inputs: tuple[Any, ...], *, padded: bool, shared: bool = False) -> None:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.defaults import CASE_SECONDS
+from cutegen.run.attempts import ACCEPTABLE, Fault
+from cutegen.run.case_list import Case
 from cutegen.run.cases import CaseResult
 from cutegen.run.judge import OutputError
 from cutegen.run.shapes import Shape, shape_text
+from cutegen.run.shrink import Shrunk
 from cutegen.run.worker import OnCase, run_cases
 from cutegen.runtime.accuracy import Tolerance
 
-# A file may decline strides it does not take, and what needs a GPU is skipped for kernels that run on the CPU.
-ACCEPTABLE = ("pass", "refused", "skipped")
 # Without a GPU: torch without CUDA says "Torch not compiled with CUDA enabled"; with CUDA but no driver, "Found no
 # NVIDIA driver on your system"; with a driver, "No CUDA GPUs are available"; Triton, "0 active drivers ([])".
 NO_GPU = re.compile(r"CUDA|NVIDIA driver|active drivers")
@@ -35,6 +36,7 @@ class CheckReport:
     results: tuple[CaseResult, ...] = ()
     not_run: str = ""
     allowed: Tolerance | None = None
+    shrunk: Shrunk | None = None
 
     @property
     def ok(self) -> bool:
@@ -44,6 +46,12 @@ class CheckReport:
     def exit_code(self) -> int:
         """0: every case passed; 1: one did not; 2: not run."""
         return 2 if self.not_run else int(not self.ok)
+
+    def failures(self) -> Iterator[tuple[Case, Fault]]:
+        """The cases that fail, and how."""
+        for r in self.results:
+            if r.status not in ACCEPTABLE:
+                yield r.case, Fault(r.status, r.detail)
 
     def summary(self) -> str:
         """One line: how many cases, and the largest error relative to what is allowed."""
@@ -76,6 +84,7 @@ class CheckReport:
                 if r.status != "skipped" or text not in seen:
                     yield f"{r.case.name}, {r.case.mode}: {r.status}: {text}"
                 seen.add(text)
+        yield from self.shrunk.lines() if self.shrunk else ()
 
     def tolerances(self) -> tuple[str, ...]:
         """The tolerance of each output: the largest, which is that of the longest sums."""
@@ -97,6 +106,7 @@ class CheckReport:
             "given_tolerance": asdict(self.allowed) if self.allowed else None,
             "environment": self.environment,
             "cases": [asdict(r) for r in self.results],
+            "shrunk": self.shrunk.to_json() if self.shrunk else None,
         }
 
 

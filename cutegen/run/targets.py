@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.row import Row
@@ -11,6 +14,9 @@ from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject, load_subject
 from cutegen.run.suite import Suite, load_suite, spec_suite, suite_folder
 from cutegen.runtime.gpu import probe_gpu
+
+if TYPE_CHECKING:
+    from cutegen.spec import SpecDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,19 @@ class Target:
     def obstacle(self) -> str:
         """Why this machine cannot run it; "" when it can. A plain file is let try: it may need no GPU."""
         return probe_gpu(self.arch).reason if self.arch else ""
+
+
+def render_spec(spec: SpecDocument, data: Mapping[str, Any], folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """The package of a spec with other data, without a lock, in a new folder, and what its kernel finds ready.
+    CutegenError: it does not resolve."""
+    from cutegen.render import render_package, write_package
+    from cutegen.resolve import resolve_document
+    from cutegen.spec.load import load_text
+
+    text = json.dumps(data, ensure_ascii=False)  # which YAML reads as well
+    resolved = resolve_document(load_text(text, spec.name, spec.path), None).resolved
+    write_package(render_package(resolved), folder)
+    return folder / resolved.name, tuple(getattr(resolved.problem, "ready", ()))
 
 
 def open_target(given: Path, scratch: Path) -> Target:

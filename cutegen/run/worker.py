@@ -86,7 +86,7 @@ class Worker:
         """The result, and whether the worker can run another case."""
         start = time.perf_counter()
         try:
-            result, alive = self.ask(index, timeout)
+            result, alive = self.ask((case, index), timeout)
         except LostError as lost:
             return CaseResult(case, lost.status, (str(lost),), seconds=time.perf_counter() - start), False
         return result, alive
@@ -121,10 +121,10 @@ def main(handle: int) -> None:
     connection.send({"name": subject.name, "digest": subject.digest, "environment": environment, "cases": cases})
     while True:
         try:
-            index = connection.recv()
+            case, seed = connection.recv()
         except EOFError:
             return
-        result = run_case(subject, cases[index], seed=index)
+        result = run_case(subject, case, seed)
         alive = device_works()
         connection.send((result, alive))
         if not alive:

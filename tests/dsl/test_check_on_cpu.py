@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -313,3 +314,32 @@ def test_python_m_of_a_package(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_subject_that_does_not_load(tmp_path: Path) -> None:
     with pytest.raises(CutegenError, match="cannot be imported: SyntaxError"):
         execute(CpuRequest(write(tmp_path, "broken.py", "def (")))
+
+
+def test_a_failure_is_shrunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A producer that takes its fourth k block of B from the third, if the ring has four slots."""
+    import cutegen.render
+    from cutegen.families.gemm.shrinking import SHRINKING
+
+    render, plainer = cutegen.render.render_package, type(SHRINKING).list_plainer
+    right, wrong = "tBgB[None, n, k]", "tBgB[None, n, k - k // 3 * (t.stages // 4)]"
+
+    def faulty(resolved: Any) -> Any:
+        package = render(resolved)
+        text = package.files["kernel.py"]
+        assert right in text
+        return replace(package, files={**package.files, "kernel.py": text.replace(right, wrong)})
+
+    names = ("no epilogue", "fewest stages")  # each is a kernel to compile
+    monkeypatch.setattr(type(SHRINKING), "list_plainer", lambda *of: (p for p in plainer(*of) if p.name in names))
+    monkeypatch.setattr("cutegen.render.render_package", faulty)
+    text = SPEC.replace("  d: bf16[m, n]\n", "  bias: f32[n]\n  d: bf16[m, n]\nepilogue: {d: acc + bias}\n")
+    spec = write(tmp_path, "small.yaml", text + "pipeline: {stages: 4}\n")
+    code, result = check(capsys, spec, "--orders", 1, "--shrink")
+    shrunk = result["checks"][0]["shrunk"]
+    assert (code, shrunk["smallest"]["shape"]) == (1, {"m": 1, "n": 8, "k": 200})
+    assert shrunk["step"].startswith("k block 3 of 4 (k 192 to 199), slot 3 of the ring of 4")
+    assert "warpgroup 0" in shrunk["fault"]["detail"][0]
+    assert [(r["name"], r["outcome"]) for r in shrunk["knobs"]] == [*zip(names, ("still fails", "passes"))]

@@ -48,6 +48,7 @@ KNOBS = (
         "CTAs that share the K dimension of one tile, for problems of few tiles.",
         follows="raster",
         after="scheduler",
+        without=("no split of k", 1),
     ),
     DeclaredKnob(
         Knob("split_k_sum", "tiling.split_k_sum", word(*SPLIT_K_SUMS), part="around"),
