@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -30,7 +30,7 @@ from cutegen.cli.report import (
     write_pictures,
 )
 from cutegen.cli.targets import shapes_option, suite_option, targets_argument
-from cutegen.defaults import AGAIN_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
+from cutegen.defaults import AGAIN_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS, Behind
 from cutegen.diagnostics import CutegenError
 from cutegen.files import write_output
 from cutegen.runtime.temporary import temporary_folder
@@ -57,9 +57,10 @@ if TYPE_CHECKING:
 @click.option("--patience", type=console.FiniteRange(1, 86_400), default=PATIENCE_SECONDS, show_default=True,
               metavar="SECONDS", help="Leave out baselines that take longer to compile, tune and launch.")  # fmt: skip
 @suite_option("Measure")
-@click.option("--behind", type=click.Choice(["nothing", "plain"]), default="nothing", show_default=True,
-              help="What precedes each launch, timed with it: nothing (launches back to back), or a plain kernel, "
-              "which copies the first input and lets nothing start early.")  # fmt: skip
+@click.option("--behind", type=click.Choice(get_args(Behind)), default="nothing", show_default=True,
+              help="What precedes each launch: nothing (launches back to back, on tensors that left L2); itself, on "
+              "the same tensors; or, timed with it, a plain kernel, which copies the first input and lets nothing "
+              "start early.")  # fmt: skip
 @click.option("--floor", type=console.FiniteRange(0, 100), metavar="SPEED",
               help="Measure a problem again where the lower end of a kernel's speed is under this; the second time "
               "counts, and both are kept.")  # fmt: skip
@@ -82,7 +83,7 @@ def bench(
     against: str,
     patience: float,
     suite: str,
-    behind: Literal["nothing", "plain"],
+    behind: Behind,
     floor: float | None,
     again: int,
     sms: int | None,

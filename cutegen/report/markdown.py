@@ -205,7 +205,7 @@ def _describe_run(result: Result) -> str:
     at = f"measured {str(environment['measured_at'])[:10]}" if environment.get("measured_at") else ""
     rounds = f"{result.rounds} rounds of {result.slice_seconds * 1e3:g} ms"
     sms = f"at most {result.sms} SMs" if result.sms else ""
-    behind = "" if result.behind == "nothing" else f"behind a {result.behind} kernel"
+    behind = {"nothing": "", "plain": "behind a plain kernel", "itself": "behind themselves"}[result.behind]
     return "; ".join(map(_escape, filter(None, (result.device(), at, ", ".join(software), rounds, sms, behind))))
 
 

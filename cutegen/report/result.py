@@ -18,11 +18,11 @@ from pydantic import (
     model_validator,
 )
 
+from cutegen.defaults import Behind
 from cutegen.diagnostics import CutegenError, printable_data
 from cutegen.report.stored import unpack
 from cutegen.roots import read_file
 from cutegen.run.measured import FORMAT, STORED_VERSION, VERSION
-from cutegen.run.preceding import Behind
 from cutegen.run.shapes import problem_title, shape_text
 
 MAX_BYTES = 256 << 20

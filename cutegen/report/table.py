@@ -138,6 +138,8 @@ def describe_run(result: Result) -> Iterator[str]:
             "each launch stood behind an ordinary kernel, a copy of its first input, which lets nothing start early; "
             "times and ratios are of both together"
         )
+    if result.behind == "itself":
+        yield "each launch stood behind another one on the same tensors, in L2: times are those of a chain"
     yield from describe_repeats(result)
     if result.sms:
         yield f"kernels ran on at most {result.sms} SMs; baselines used all"

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from cutegen.defaults import AGAIN_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS
+from cutegen.defaults import AGAIN_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS, Behind
 from cutegen.diagnostics import CutegenError, describe_error
 from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel, common_dims
 from cutegen.run.device import Launch, Rates
@@ -15,7 +15,7 @@ from cutegen.run.environment import Reading
 from cutegen.run.intervals import median_interval, round_orders, speed_ratio
 from cutegen.run.measured import BenchReport, LeftOut, Measured, ProblemReport, relate
 from cutegen.run.patience import Patience, TimeUp
-from cutegen.run.preceding import Behind, stand_behind
+from cutegen.run.preceding import stand_behind
 from cutegen.run.row import Row, refuse
 from cutegen.run.shapes import bench_shapes, complete
 from cutegen.run.subject import Subject

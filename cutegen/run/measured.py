@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, TypeAlias
 
+from cutegen.defaults import Behind
 from cutegen.run.candidates import Candidate
 from cutegen.run.device import Rates
 from cutegen.run.environment import Reading
 from cutegen.run.intervals import Interval, Summary, speed_ratio, summarise_speeds
-from cutegen.run.preceding import Behind
 from cutegen.run.row import Row
 from cutegen.run.shapes import Shape
 

@@ -1,18 +1,20 @@
-"""What precedes each timed launch: nothing, so that launches follow each other back to back, or an ordinary
-kernel, as in a model, where the kernel in front is another library's and lets nothing start early."""
+"""What precedes each timed launch: another one on other tensors, back to back; an ordinary kernel, as in a model, where
+the kernel in front is another library's and lets nothing start early; or one on the same tensors, which L2 has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+from cutegen.defaults import Behind
 from cutegen.run.device import Launch
-
-Behind: TypeAlias = Literal["nothing", "plain"]
 
 
 def stand_behind(behind: Behind, launches: Sequence[Launch], inputs: Sequence[tuple[Any, ...]]) -> list[Launch]:
-    """The launches; with "plain", each behind a copy of the first tensor among its inputs, as one launch of both."""
+    """The launches; with "plain", each behind a copy of the first tensor among its inputs, as one launch of both; with
+    "itself", the first one alone: each repetition writes the outputs of the one in front, and so waits for it."""
+    if behind == "itself":
+        return list(launches[:1])
     if behind == "nothing":
         return list(launches)
     return [_follow(_copy_first(values), launch) for values, launch in zip(inputs, launches, strict=True)]

@@ -346,5 +346,10 @@ def test_behind_a_plain_kernel_both_are_timed_together(monkeypatch: pytest.Monke
     assert data["problems"][0]["candidates"][0]["tflops"] is None
     assert any("behind an ordinary kernel" in text for text in table.describe_run(shown(report)))
     assert shown(measured(Paged())).behind == "nothing"
+    prepared.clear()
+    chain = measured(Paged(), replace(SETTINGS, behind="itself", baselines=("flash_mla",)))
+    assert prepared[:2] == [1, 1]
+    assert chain.problems[0].measured[0].candidate.sets == kernel.candidate.sets
+    assert any("on the same tensors, in L2" in text for text in table.describe_run(shown(chain)))
     with pytest.raises(CutegenError, match="launches behind plain"):
         compare(shown(report), shown(measured(Paged())), 0.01)

@@ -143,6 +143,7 @@ def test_files_of_one_machine_share_a_line() -> None:
 def test_launches_behind_different_kernels_are_kept_apart() -> None:
     plain = result(problem(8.0, 32), behind="plain")
     assert "behind a plain kernel" in markdown(sources(plain), View())
+    assert "behind themselves" in markdown(sources(result(problem(8.0, 32), behind="itself")), View())
     with pytest.raises(CutegenError, match="timed behind nothing and plain"):
         markdown(sources(result(problem(8.0, 16)), plain), View())
 

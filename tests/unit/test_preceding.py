@@ -34,3 +34,8 @@ def test_the_first_tensor_is_copied_bit_by_bit_before_each_launch(dtype: Any, mo
     for copy, (_, source, _) in zip(done[::2], sets, strict=True):
         assert copy.data_ptr() != source.data_ptr()
         assert torch.equal(copy, source.view(copy.dtype))
+
+
+def test_a_chain_repeats_the_first_launch() -> None:
+    launches = [lambda: 1, lambda: 2]
+    assert stand_behind("itself", launches, [(), ()]) == launches[:1]
