@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SPECS = (
     "gemm_bf16_bias_gelu_sm90a", "gemm_bf16_batched_sm90a", "gemm_bf16_swiglu_sm90a", "gemm_bf16_rms_sm90a",
     "grouped_gemm_e4m3_block128_sm90a", "grouped_gemm_e4m3_block128_gather_sm90a", "gemm_nvfp4_sm100a",
-    "add_rmsnorm_quant_e4m3_sm90a", "silu_mul_quant_block128_sm90a",
+    "add_rmsnorm_quant_e4m3_sm90a", "silu_mul_quant_block128_sm90a", "layernorm_backward_bf16_sm90a",
     "mla_decode_bf16_mtp_sm90a", "mla_decode_e4m3_sm90a", "mla_sparse_v32_sm90a",
 )  # fmt: skip
 # Of its kernels only those that do without something are in the library.

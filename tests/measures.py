@@ -77,18 +77,18 @@ HELD = {
     "modules in the largest circle": 0,
     "files with the knob tiling.raster.group": 12,
     "files with the knob pipeline.epilogue_stages": 21,
-    "files with the knob pdl": 57,
+    "files with the knob pdl": 59,
     "files with the feature split_k": 22,
     "files with the feature gather": 87,
-    "files with the feature groups": 92,
+    "files with the feature groups": 95,
     "files with the feature block_scales": 18,
-    "files with the feature reductions": 64,
+    "files with the feature reductions": 71,
     "files with the feature load_ahead": 48,
     "files with the feature last_tile": 10,
     "names of several modules": 66,
     "names of several classes": 45,
-    "lines of cutegen/": 65774,
-    "lines of templates/": 5724,
+    "lines of cutegen/": 66134,
+    "lines of templates/": 5756,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -103,6 +103,43 @@ rows:
   scale: max(max_abs(y, n, 128), 1e-4) / 448
   q: y / scale
 """,
+    # Reductions over rows of two dims, of which a warp has several, next to those of rows and of blocks.
+    "over_rows": HEAD
+    + """\
+dims: {n: 128}
+prefetch: false
+tensors:
+  x: bf16[t, h, n]
+  s: f32[t, h]
+  y: bf16[t, h, n]
+  scale: f32[t, h, ceil(n/64)]
+  total: bf16[n]
+  largest: f32[n]
+rows:
+  z: s * x / sum(square(x), n)
+  scale: max_abs(z, n, 64)
+  y: z / scale
+  total: sum(z / (1 + scale), t, h)
+  largest: max_abs(x, h, t)
+""",
+    # Nothing else: rows are held, and need no exchange.
+    "only_over_rows": HEAD
+    + """\
+dims: {n: [8, 600]}
+tensors: {dy: 'bf16[m, n]', db: 'f32[n]'}
+rows: {db: 'sum(dy, m)'}
+""",
+    # Partial results of rows that are not held.
+    "streamed_over_rows": HEAD
+    + """\
+bounds: []
+threads: 64
+tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]', total: 'f32[n]', top: 'f16[n]'}
+rows:
+  y: x / sum(square(x), n)
+  total: sum(x * y, m)
+  top: max(x, m)
+""",
     # Eight-bit elements in and out, a row longer than what a CTA has at once.
     "parts": HEAD
     + """\

@@ -54,7 +54,8 @@ class Round:
 class RowProgram:
     """rounds: the first one reduces nothing, and is there where something is computed once before all others. blocks:
     the reductions of blocks, which are joined by the threads that have one when all rounds are done; once: for each
-    block. after: statements of the outputs that have a value for each element."""
+    block. after: statements of the outputs that have a value for each element, and of what elements contribute to
+    reductions over rows, under the names of these."""
 
     rounds: tuple[Round, ...]
     after: tuple[Assign, ...]
@@ -110,6 +111,11 @@ def has_elements(expr: Expr, elements: Collection[str]) -> bool:
     return not isinstance(expr, Reduce) and any(has_elements(part, elements) for part in children(expr))
 
 
+def contribution(node: Reduce) -> Expr:
+    """What an element contributes to a reduction."""
+    return Call("abs", (node.value,), node.span) if node.op == "max_abs" else node.value
+
+
 def cut_rounds(program: EpilogueProgram, taken: Collection[str]) -> RowProgram:
     """The rounds of statements without slices. taken: names that no reduction may get."""
     return _Cutter(program, taken).cut()
@@ -126,11 +132,15 @@ class _Cutter:
         self.statements: list[Assign] = []  # with names in place of reductions, which are statements of their own
         self.level: dict[str, int] = {}
         self.constants: set[str] = set()
+        self.over_rows = tuple(r.name for r in program.reductions)
         for s in program.statements:
             self.add(s)
 
     def add(self, s: Assign) -> None:
-        lifted = replace(s, expr=self.lift(s.expr, s, whole=True))
+        if s.name in self.over_rows:
+            assert isinstance(s.expr, Reduce)
+            s = replace(s, expr=contribution(s.expr))
+        lifted = replace(s, expr=self.lift(s.expr, s, whole=s.name not in self.over_rows))
         if s.name in self.reduced:
             return
         if is_constant(lifted.expr, self.constants):
@@ -152,13 +162,12 @@ class _Cutter:
         inner = replace(node, value=self.lift(node.value, owner))
         if inner not in self.known:
             name = owner.name if whole else self.fresh(inner, owner)
-            value = Call("abs", (inner.value,), inner.span) if inner.op == "max_abs" else inner.value
             self.known[inner] = name
             self.reduced[name] = RowReduction(name, inner.op)
             self.level[name] = (not inner.block) + self.level_of(inner.value)
             if inner.block:
                 self.of_blocks.add(name)
-            self.statements.append(Assign(name, value, "local", ""))
+            self.statements.append(Assign(name, contribution(inner), "local", ""))
         return Name(self.known[inner], node.span)
 
     def fresh(self, node: Reduce, owner: Assign) -> str:
@@ -181,7 +190,7 @@ class _Cutter:
         each = {s.name for s in own if s.name in self.elements} | self.constants
         once = {s.name for s in own} - each - self.of_blocks
         joined = {name for name in self.reduced if name in self.of_blocks}
-        outputs = [o.name for o in self.program.outputs]
+        outputs = [*(o.name for o in self.program.outputs), *self.over_rows]
         after = self.closure([name for name in outputs if name in self.elements], each)
         bodies = {level: self.bodies(level, each) for level in range(1, 1 + max(self.level.values(), default=0))}
         stored = [*outputs, *(o.name for o in self.program.block_outputs)]

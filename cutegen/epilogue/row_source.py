@@ -23,19 +23,28 @@ class _RowTorchWriter(TorchWriter):
     def reduce(self, expr: Reduce) -> str:
         if expr.block:
             return super().reduce(expr)
-        value = self.text(expr.value)
+        value, dims = self.text(expr.value), "dim=-1, keepdim=True"
+        if self.program.reductions and self.of_rows(expr):
+            dims = f"dim={tuple(range(len(expr.over))) if len(expr.over) > 1 else 0}"
         if expr.op in ("sum", "mean"):
-            return f"torch.{expr.op}({value}, dim=-1, keepdim=True)"
-        return f"torch.amax({f'torch.abs({value})' if expr.op == 'max_abs' else value}, dim=-1, keepdim=True)"
+            return f"torch.{expr.op}({value}, {dims})"
+        return f"torch.amax({f'torch.abs({value})' if expr.op == 'max_abs' else value}, {dims})"
+
+    def of_rows(self, expr: Reduce) -> bool:
+        """Whether it is over rows: all of an output."""
+        own = {r.name for r in self.program.reductions}
+        return any(s.expr is expr for s in self.program.statements if s.name in own)
 
 
 def row_torch_lines(program: EpilogueProgram, whole: Iterable[str]) -> tuple[str, ...]:
     """The reference of rows, on tensors of one float dtype: operands are (rows.., n), those of columns (n), and those
-    of rows (rows.., 1). whole: outputs with a value for each element; the others lose the last dim."""
+    of rows (rows.., 1). whole: outputs with a value for each element; of the others, those of rows lose the last dim.
+    """
     kept = {*whole}
     stores = (
         f"{o.name} = {rounded_text(o.name, o.dtype)}{'' if o.name in kept else '.squeeze(-1)'}" for o in program.outputs
     )
+    joined = (f"{r.name} = {rounded_text(r.name, r.dtype)}" for r in program.reductions)
     blocks = (f"{o.name} = {o.name}[..., ::{program.block}]" for o in program.block_outputs)
     like = next(o.name for o in program.operands if o.kind == "tile")
     indices = (
@@ -43,7 +52,7 @@ def row_torch_lines(program: EpilogueProgram, whole: Iterable[str]) -> tuple[str
         for o in program.operands
         if o.kind == "index"
     )
-    return (*indices, *_RowTorchWriter(program).lines, *stores, *blocks)
+    return (*indices, *_RowTorchWriter(program).lines, *stores, *joined, *blocks)
 
 
 def row_value_lines(program: EpilogueProgram, statements: Iterable[Assign]) -> tuple[str, ...]:

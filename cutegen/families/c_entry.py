@@ -128,16 +128,21 @@ def c_entry(plan: Any, translate: Translator) -> CEntry | str:
     )
 
 
-def tensor_entry(plan: TensorPlan, pick: str, sms: str = SMS) -> CEntry:
-    """Of a plan over its tensors, without scratch. pick: C of `pick_ENTRY`. sms: what the kernel is passed for them."""
+NO_SCRATCH = "static int size_ENTRY(int key, num count, const num *e, num *sizes) { return 0; }\n"
+
+
+def tensor_entry(plan: TensorPlan, pick: str, sms: str = SMS, size: str = NO_SCRATCH) -> CEntry:
+    """Of a plan over its tensors. pick, size: C of `pick_ENTRY` and `size_ENTRY`. sms: what the kernel is passed for
+    them."""
     args, keys = (*plan.inputs, *plan.fresh_outputs), tuple(plan.tilings)
-    size = "static int size_ENTRY(int key, num count, const num *e, num *sizes) { return 0; }\n"
     return CEntry(
         extents=plan.dims,
         args=args,
         outputs=tuple(o.name for o in plan.outputs),
-        order=(*(a.name for a in args), sms),
+        order=(*(a.name for a in args), *(("scratch",) if plan.scratch else ()), sms),
         keys=keys,
         least_sms=tuple(plan.least_sms(key) for key in keys),
         code=pick + size + NO_CHECK,
+        scratch=plan.scratch,
+        fills=bool(plan.scratch),
     )

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from cutegen.runtime.arguments import lacks_memory
+from cutegen.runtime.arguments import TensorArg, lacks_memory, torch_dtype
 
 Sizes = tuple[int, ...]  # elements of each scratch tensor
 Make = Callable[[Any, Sizes], tuple[Any, ...]]  # (torch device, sizes) -> tensors, counters zeroed
+
+
+def make_scratch(args: Sequence[TensorArg], device: Any, sizes: Sizes) -> tuple[Any, ...]:
+    """Of so many elements each, counters zeroed."""
+    import torch
+
+    return tuple(
+        (torch.zeros if s.zeroed else torch.empty)(size, dtype=torch_dtype(s.dtype), device=device)
+        for s, size in zip(args, sizes)
+    )
+
+
+def check_scratch(name: str, key: str, args: Sequence[TensorArg], given: Sequence[Any], sizes: Sizes) -> None:
+    """ValueError: a tensor has fewer elements than tiling `key` takes."""
+    for arg, tensor, size in zip(args, given, sizes):
+        if tensor.numel() < size:
+            raise ValueError(
+                f"{name}: {arg.name} has {tensor.numel()} elements, tiling {key} needs {size}: "
+                "size it by workspace_shapes"
+            )
 
 
 class OwnScratch:

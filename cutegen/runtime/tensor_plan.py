@@ -1,8 +1,8 @@
 """Plans that follow from the declarations of their tensors. Importing this module imports neither torch nor cutlass.
 
-TensorOperands is what every such plan shares, products included; TensorPlan is a whole plan, for kernels without
-scratch, called as compiled(*inputs, *outputs, sm_count). Its subclass gives `_reference` and
-`count_flops`.
+TensorOperands is what every such plan shares, products included; TensorPlan is a whole plan, called as
+compiled(*inputs, *outputs, *scratch, sm_count). Its subclass gives `_reference` and `count_flops`, and `fit_scratch`
+where there is any.
 """
 
 from __future__ import annotations
@@ -87,6 +87,11 @@ class TensorPlan(TensorOperands):
     roles: ClassVar[Mapping[str, str]] = {}
     numbers: ClassVar[Mapping[str, float]] = {}
 
+    @property
+    def probe(self) -> str:
+        """The output without elements of which nothing is launched."""
+        return self.outputs[0].name
+
     def count_flops(self, **extents: int) -> int:
         """Floating-point operations of one problem; extents by role of the dim."""
         raise NotImplementedError
@@ -121,8 +126,9 @@ class TensorPlan(TensorOperands):
         return tolerance(self.outputs[output].dtype, summed, reference=reference)
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
-        written = [o.name for o in self.outputs]
-        faults = find_faults(self.dims, args, values, self.device, "", written)
+        written = [a.name for a in (*self.outputs, *self.scratch)]
+        extents = {**self.dims, **{s.dims[0]: (0, None) for s in self.scratch}}
+        faults = find_faults(extents, args, values, self.device, "", written)
         return faults or list(find_overlaps(args, values, written, self.aliases))
 
     def chooser(self, key: str | None) -> Callable[[Sequence[Any]], str]:
@@ -134,19 +140,27 @@ class TensorPlan(TensorOperands):
         """What a launch without a budget is passed as the number of SMs."""
         return int(self._sm_counts[device])
 
+    def fit_scratch(self, key: str, values: Sequence[Any], given: Sequence[Any], count: int) -> tuple[Any, ...]:
+        """The scratch that a launch of tiling `key` with these inputs and outputs takes on so many SMs: what is given,
+        or the plan's own. ValueError: it is too small."""
+        return ()
+
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: types and storage of tensors, promised ranges, and the compiled call, which checks shapes,
         strides, dtypes, devices and alignment itself. Only when something fails are the reasons looked for."""
-        args = (*self.inputs, *self.fresh_outputs)
+        args, scratch = (*self.inputs, *self.fresh_outputs), self.scratch
         check_storage, bounds = (
             make_storage_check(args, [o.name for o in self.outputs], self.aliases),
             find_bounds(self.dims, args),
         )
-        probe = next(i for i, a in enumerate(args) if a.name == self.outputs[0].name)
+        probe = next(i for i, a in enumerate(args) if a.name == self.probe)
         choose, count_sms = self.chooser(key), self.count_sms
 
         def launch_fn(*values: Any, sms: int | None = None) -> None:
             try:
+                given: tuple[Any, ...] = ()
+                if scratch and len(values) == len(args) + len(scratch):
+                    values, given = values[: len(args)], values[len(args) :]
                 if len(values) != len(args):
                     raise TypeError("arguments")  # named below
                 if values[probe].numel():
@@ -157,14 +171,15 @@ class TensorPlan(TensorOperands):
                     chosen = choose(values)
                     device, limited = values[probe].get_device(), sms is not None or self.sms is not None
                     count = self.limit_sms(sms, chosen, device) if limited else count_sms(chosen, device)
-                    self._kernels[chosen](*values, count)
+                    own = self.fit_scratch(chosen, values, given, count) if scratch else ()
+                    self._kernels[chosen](*values, *own, count)
                     return
             except Exception as error:
-                self._refuse(args, values, error, sms)
+                self._refuse((*args, *scratch) if given else args, (*values, *given), error, sms)
                 fixed = normalise_strides(args, values)
                 if fixed is None:
                     raise
-                launch_fn(*fixed, sms=sms)
+                launch_fn(*fixed, *given, sms=sms)
                 return
             self._refuse(args, values, sms=sms)
 

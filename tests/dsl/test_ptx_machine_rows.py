@@ -35,6 +35,9 @@ SHAPES = {
     "block_values": {"m": 2, "n": 4672},
     "labels": {"m": 9, "n": 520},
     "streamed": {"m": 3, "n": 2056},
+    "over_rows": {"t": 23, "h": 41},
+    "only_over_rows": {"m": 41, "n": 520},
+    "streamed_over_rows": {"m": 40, "n": 2056},
     "parts": {"m": 3, "n": 9200},
 }
 READY = {"all_kinds": ["w"]}
@@ -49,7 +52,9 @@ def test_every_form_is_right(form: str) -> None:
 
 
 @pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed")
-@pytest.mark.parametrize("name", ["layernorm_bf16_sm90a", "add_rmsnorm_quant_e4m3_sm90a"])
+@pytest.mark.parametrize(
+    "name", ["layernorm_bf16_sm90a", "layernorm_backward_bf16_sm90a", "add_rmsnorm_quant_e4m3_sm90a"]
+)
 def test_every_tiling_has_the_registers_that_its_ctas_leave_it(name: str) -> None:
     """And so no local memory, and every load and store of 16 bytes."""
     reports = build_kernels([resolve_file(ROOT / "specs" / f"{name}.yaml").resolved], workers=2)
@@ -89,3 +94,19 @@ def test_a_result_may_lie_on_its_row(how: str) -> None:
 def test_equal_bits_in_any_order_of_events() -> None:
     simulation = Simulation(sm_count=1)
     assert_equal_bits(load_resolution(resolve_text(NORM), simulation), simulation, m=5, n=4400)
+
+
+def test_reductions_over_rows_have_equal_bits_in_any_order_of_events() -> None:
+    """Of groups of CTAs, too, on whose counters the next launch relies; and what they begin with where there are no
+    rows."""
+    import torch
+
+    simulation = Simulation(sm_count=3)
+    subject = load_resolution(resolve_text(FORMS["only_over_rows"]), simulation)
+    assert_equal_bits(subject, simulation, m=200, n=520)
+    plan = subject.plan
+    assert plan
+    assert plan.scratch_sizes(plan.dispatch(m=200, n=520), 200, 520, 3)[1] > 2
+    dy, db = torch.zeros(0, 520, dtype=torch.bfloat16), torch.full((520,), torch.nan)
+    plan.launch_fn(dy, db)
+    assert not db.any()

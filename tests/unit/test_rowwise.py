@@ -60,6 +60,50 @@ def test_losses_are_those_of_torch_and_a_label_that_is_no_place_picks_nothing(x:
     assert loss[4] == lse[4]
 
 
+def test_gradients_are_those_of_torch(x: Any) -> None:
+    """Of rows, and of what has a value for each column as sums over rows."""
+    f, wide = torch.nn.functional, x.double().requires_grad_()
+    w, b, dy = (torch.randn(shape).to(torch.bfloat16) for shape in ((264,), (264,), (5, 264)))
+    parameters = [v.double().requires_grad_() for v in (w, b)]
+    label = torch.tensor([0, 263, -100, 17, 3], dtype=torch.int32)
+    loss = f.cross_entropy(wide, label.long(), reduction="none")
+    cases = {
+        "rmsnorm_backward_bf16_sm90a": (
+            f.rms_norm(wide, (264,), parameters[0], eps=1e-6), dy, (x, w, dy), (wide, parameters[0])
+        ),
+        "layernorm_backward_bf16_sm90a": (
+            f.layer_norm(wide, (264,), *parameters, eps=1e-5), dy, (x, w, dy), (wide, *parameters)
+        ),
+        "cross_entropy_backward_bf16_sm90a": (
+            loss, dy[:, 0], (x, label, wide.detach().logsumexp(-1), dy[:, 0]), (wide,)
+        ),
+    }  # fmt: skip
+    for name, (output, gradient, inputs, of) in cases.items():
+        found = reference(name).reference_fn(*inputs, precision="float64")
+        expected = torch.autograd.grad(output, of, gradient.double())
+        for ours, theirs in zip(found if len(of) > 1 else (found,), expected):
+            torch.testing.assert_close(ours, theirs.to(torch.bfloat16))
+
+
+def test_scratch_has_a_line_for_each_cta_and_for_each_group_of_them() -> None:
+    """Rows of one warp share a line; as many CTAs as rows, or as the SMs have room for."""
+    plan = reference("layernorm_backward_bf16_sm90a")
+    narrow, wide = (plan.tilings[plan.dispatch(m=1, n=n)] for n in (128, 4096))
+    assert (narrow.threads, narrow.rows, wide.threads, wide.rows) == (8, 16, 256, 1)
+    assert plan.workspace_shapes(132, m=20, n=4096) == {"partials": (2 * 4096 * (20 + 2),), "arrivals": (3,)}
+    assert plan.workspace_shapes(132, m=20, n=128) == {"partials": (2 * 128 * (2 * 4 + 1),), "arrivals": (2,)}
+    most = 132 * wide.ctas_per_sm
+    assert plan.workspace_shapes(132, m=1 << 20, n=4096)["partials"] == (2 * 4096 * (most + -(-most // 16)),)
+
+
+def test_scratch_that_is_too_small_is_refused() -> None:
+    plan = reference("rmsnorm_backward_bf16_sm90a")
+    x, w = torch.zeros(40, 64, dtype=torch.bfloat16), torch.zeros(64, dtype=torch.bfloat16)
+    small = torch.zeros(64), torch.zeros(2, dtype=torch.int32)
+    with pytest.raises(ValueError, match="partials has 64 elements, tiling n128 needs 832: size it"):
+        plan.fit_scratch("n128", (x, w, x, x, w), small, 4)
+
+
 def test_labels_are_drawn_from_the_places_of_a_row_and_around_them(tmp_path: Path) -> None:
     resolved = resolve(FORMS["labels"]).resolved
     write_package(render_package(resolved), tmp_path)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from cutegen.diagnostics import Diagnostic, SpecError, declare
+from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.dtypes import DTYPES
-from cutegen.epilogue import Assign, BlockOutput, EpilogueProgram, Operand, OperandKind, Output, parse_epilogue
+from cutegen.epilogue import (
+    Assign,
+    BlockOutput,
+    EpilogueProgram,
+    Operand,
+    OperandKind,
+    Output,
+    Reduction,
+    parse_epilogue,
+)
 from cutegen.epilogue.context import ROWS
 from cutegen.epilogue.rounds import find_block_names, find_element_names, has_blocks, has_elements, name_index
 from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, REDUCTION
-from cutegen.epilogue.tree import Expr, Reduce, Slice, Span, reads, walk
+from cutegen.epilogue.tree import Expr, Name, Reduce, ReduceOp, Slice, Span, Stored, reads, walk
 from cutegen.families.aliasing import IN_PLACE, refuse_alias
 from cutegen.families.generated_names import find_clashes
 from cutegen.families.rowwise.problem import RowProblem
+from cutegen.families.rowwise.rules import ROW_OUTPUT, ROW_READY, ROW_SHAPE, ROW_SUM, ROW_VECTOR
 from cutegen.families.tensor_problem import VECTOR_BYTES
 from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg
 from cutegen.spec.parse import NAME_COLLISION, RESERVED_NAME
@@ -27,33 +37,7 @@ if TYPE_CHECKING:
 
 WARP = 32
 INPUTS = ("bf16", "f16", "f32", "e4m3", "e5m2")
-ROW_SHAPE = declare(
-    "row-shape",
-    "tensors of rows have the dims of the widest of them",
-    "The tensor with the most dims has a row's elements in its last dim, which is contiguous, and rows in the others. "
-    "Every tensor has all of its dims, in this order, or the last one alone (a value for each column), or all but the "
-    "last (one for each row), or none.",
-    "tensors: {x: 'bf16[m, n]', w: 'bf16[k]', y: 'bf16[m, n]'}\nrows: {y: x * w}",
-)
-ROW_OUTPUT = declare(
-    "row-output",
-    "some tensor is assigned under `rows`, and each is read or assigned there",
-    "Tensors that are assigned are outputs, all others inputs.",
-    "tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]'}\nrows: {z: 2 * x}",
-)
-ROW_VECTOR = declare(
-    "row-vector",
-    "`vector` is a power of two of elements, at most 16 bytes of the narrowest tensor, and rows have whole ones",
-    "Rows are read and written that many elements at a time; a row of a constant extent has whole ones.",
-    "dims: {n: 100}\nvector: 8",
-)
-ROW_READY = declare(
-    "row-ready",
-    "what is ready before the kernel in front starts has a value for each column, and is named once",
-    "`pdl: {ready: [w]}` lets a kernel load `w` before it waits for the kernel in front. Rows and what has a value for "
-    "each of them are loaded one by one, and outputs are written after the wait.",
-    "pdl: {ready: [x]}",
-)
+OVER_ROWS: tuple[ReduceOp, ...] = ("sum", "max", "max_abs")
 
 
 def bind(spec: RowSpec, doc: SpecDocument) -> RowProblem:
@@ -93,7 +77,8 @@ class _Binder:
             self.report(ROW_OUTPUT, ("rows",), "no tensor is assigned", remedy, key=True)
             return None
         operands = {o.name: o for name in inputs if (o := self.operand(name))}
-        stored = {out.name: out for name in outputs if (out := self.output(name))}
+        over_rows = [name for name in outputs if self.of_columns(name)]
+        stored = {out.name: out for name in outputs if name not in over_rows and (out := self.output(name))}
         rowwise = [name for name, o in operands.items() if o.kind in ("tile", "column_vector")]
         dims = spec.dim_names()
         if not self.check_in_place(outputs):
@@ -108,6 +93,7 @@ class _Binder:
             (*operands.values(), *indices),
             tuple(o for o in stored.values() if isinstance(o, Output)),
             block_outputs=tuple(o for o in stored.values() if isinstance(o, BlockOutput)),
+            reductions=tuple(r for s in found if s.name in over_rows and (r := self.reduction(s))),
         )
         vector = self.vector()
         elements, blocks = find_element_names(program), find_block_names(program)
@@ -115,7 +101,7 @@ class _Binder:
             if has_blocks(s.expr, blocks | self.late):
                 self.late.add(s.name)
         for s in found:
-            self.check_statement(s, elements, blocks, stored)
+            self.check_statement(s, elements, blocks, stored, over_rows)
         self.check_blocks(program, elements, blocks, vector)
         self.check_used(inputs, found)
         self.check_ready(operands)
@@ -205,10 +191,29 @@ class _Binder:
             return None
         if kind not in ("tile", "column_vector"):
             dims = ", ".join(self.rows)
-            said = f"output `{name}` has no value for each row"
-            self.refuse_tensor(ROW_SHAPE, name, said, f"declare [{dims}, {self.columns}] or [{dims}]")
+            said = f"output `{name}` has no value for each row, nor for each column"
+            remedy = f"declare [{dims}, {self.columns}], [{dims}], or [{self.columns}] of a reduction over rows"
+            self.refuse_tensor(ROW_SHAPE, name, said, remedy)
             return None
         return Output(name, decl.dtype, False, (0, 1) if kind == "tile" else (0,), "n")
+
+    def of_columns(self, name: str) -> bool:
+        """Whether an output has a value for each column."""
+        return [d.text for d in self.spec.tensors[name].shape] == [self.columns] and bool(self.rows)
+
+    def reduction(self, s: Assign) -> Reduction | None:
+        """Of an output with a value for each column, which is a reduction over rows."""
+        decl = self.spec.tensors[s.name]
+        if self.kind(s.name, decl) is None or not self.check_dtype(s.name, decl, INPUTS[:3]):
+            return None
+        if isinstance(s.expr, Reduce) and {*s.expr.over} == {*self.rows}:
+            return Reduction(s.name, s.expr.op, decl.dtype, False, (0,), "n")
+        if isinstance(s.expr, Reduce) and s.expr.over != (self.columns,):
+            return None  # which is found where reductions are looked at
+        said = f"`{s.name}` is {decl}, and its value is no reduction over {', '.join(self.rows)}"
+        remedy = f"write {s.name}: sum(x, {', '.join(self.rows)}), or declare [{', '.join((*self.rows, self.columns))}]"
+        self.report(ROW_SUM, ("rows", s.name), said, remedy, span=s.expr.span)
+        return None
 
     def block_output(self, name: str, decl: TensorDecl) -> BlockOutput | None:
         """An output with a value for each row and block of its elements, such as f32[m, ceil(n/128)]@m."""
@@ -244,7 +249,12 @@ class _Binder:
         return not self.findings
 
     def check_statement(
-        self, s: Assign, elements: set[str], blocks: set[str], stored: Mapping[str, Output | BlockOutput]
+        self,
+        s: Assign,
+        elements: set[str],
+        blocks: set[str],
+        stored: Mapping[str, Output | BlockOutput],
+        over_rows: Sequence[str],
     ) -> None:
         """What its reductions are of, and whether it has the values of its output."""
         path = ("rows", s.name)
@@ -254,7 +264,10 @@ class _Binder:
                 remedy = "declare two tensors, each a view of one half"
                 self.report(NOT_YET_SUPPORTED, path, said, remedy, span=node.span)
             if isinstance(node, Reduce):
-                self.check_reduction(path, node, elements, blocks)
+                self.check_reduction(path, node, elements, blocks, node is s.expr and s.name in over_rows)
+            if isinstance(node, Name | Stored) and node.name in over_rows:
+                said = f"`{node.name}` is complete only when all rows are: nothing can be computed from it here"
+                self.report(ROW_SUM, path, said, "compute that in the next kernel", span=node.span)
         if s.name in stored:
             have = "element" if has_elements(s.expr, elements) else "block" if has_blocks(s.expr, blocks) else "row"
             out = stored[s.name]
@@ -289,16 +302,26 @@ class _Binder:
                     COLUMNS, ("rows", out.name), said, f"declare it with ceil({self.columns}/{found[0][1].block})"
                 )
 
-    def check_reduction(self, path: KeyPath, node: Reduce, elements: set[str], blocks: set[str]) -> None:
-        if node.over != (self.columns,):
-            said = f"a reduction over {', '.join(node.over)}: rows are computed one by one, each from its own elements"
-            self.report(REDUCTION, path, said, f"reduce {self.columns}", span=node.span)
-        elif self.of_blocks(node.value, blocks):
+    def check_reduction(self, path: KeyPath, node: Reduce, elements: set[str], blocks: set[str], alone: bool) -> None:
+        """alone: it is all of an output with a value for each column."""
+        rows = ", ".join(self.rows)
+        if node.over != (self.columns,) and {*node.over} != {*self.rows}:
+            said = f"a reduction over {', '.join(node.over)}: that of a row is over {self.columns}, others over {rows}"
+            self.report(REDUCTION, path, said, f"reduce {self.columns}, or {rows} into an output", span=node.span)
+        elif node.over != (self.columns,) and not alone:
+            said = f"a reduction over {rows} is part of a value, and complete only when all rows are"
+            remedy = f"declare a tensor [{self.columns}] for it, and assign the reduction alone: r: sum(x, {rows})"
+            self.report(ROW_SUM, path, said, remedy, span=node.span)
+        elif node.over != (self.columns,) and node.op not in OVER_ROWS:
+            said = f"{node.op} over {rows} is not supported yet"
+            self.report(NOT_YET_SUPPORTED, path, said, f"use one of {', '.join(OVER_ROWS)}", span=node.span)
+        elif not alone and self.of_blocks(node.value, blocks):
             said = "what is reduced depends on values of blocks, which are known when all reductions are"
             self.report(NOT_YET_SUPPORTED, path, said, "reduce that in the next kernel", span=node.span)
         elif not has_elements(node.value, elements):
             said = f"what is reduced has one value for a row, not one for each of {self.columns}"
-            self.report(COLUMNS, path, said, "drop the reduction", span=node.span)
+            remedy = "multiply it by a value of elements" if alone else "drop the reduction"
+            self.report(COLUMNS, path, said, remedy, span=node.span)
 
     def of_blocks(self, expr: Expr, blocks: set[str]) -> bool:
         """Whether a value depends on blocks, directly or through the values of elements that it reads."""

@@ -41,8 +41,9 @@ class RowProblem:
 
     @property
     def held(self) -> bool:
-        """Whether a row has to be in registers as a whole, because it is read again after a reduction."""
-        return any(r.reduced for r in self.cut.rounds)
+        """Whether a row has to be in registers as a whole, because it is read again after a reduction, or because its
+        elements are joined with those of other rows."""
+        return any(r.reduced for r in self.cut.rounds) or bool(self.program.reductions)
 
     @property
     def most_columns(self) -> int | None:

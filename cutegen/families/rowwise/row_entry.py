@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.families.c_entry import SMS, CEntry, Translator, in_c, tensor_entry
-from cutegen.runtime.rowwise.plan import UNLIMITED
+from cutegen.runtime.rowwise.plan import UNLIMITED, lines_of, row_counters, row_ctas, row_lines
 
 
 def c_entry(plan: Any, translate: Translator) -> CEntry | str:
@@ -21,4 +21,23 @@ static int pick_ENTRY(const BUNDLE_device *device, num sms, const num *e) {{
   return fail("no tiling has rows of %lld elements", (long long)size);
 }}
 """
-    return tensor_entry(plan, pick, SMS if plan.prefetch else f"call->sms ? {SMS} : {UNLIMITED}")
+    sms = SMS if plan.persistent else f"call->sms ? {SMS} : {UNLIMITED}"
+    return tensor_entry(plan, pick, sms, _size(plan, translate)) if plan.scratch else tensor_entry(plan, pick, sms)
+
+
+def _size(plan: Any, translate: Translator) -> str:
+    """Scratch of reductions over rows."""
+    rows = " * ".join(in_c(plan.dims, dim) for dim in plan.dims if dim != plan.columns)
+    tilings = plan.tilings.values()
+    at_once, ctas = (", ".join(str(getattr(t, name)) for t in tilings) for name in ("rows", "ctas_per_sm"))
+    lines = ", ".join(str(lines_of(t.threads, t.rows, t.most)) for t in tilings)
+    return f"""\
+static const num at_once_ENTRY[] = {{{at_once}}}, ctas_ENTRY[] = {{{ctas}}}, lines_ENTRY[] = {{{lines}}};
+static int size_ENTRY(int key, num count, const num *e, num *sizes) {{
+  num ctas = {translate.function(row_ctas)}(count, {rows}, at_once_ENTRY[key], ctas_ENTRY[key]);
+  num lines = {translate.function(row_lines)}(ctas, lines_ENTRY[key]);
+  sizes[0] = {len(plan.over_rows)} * {in_c(plan.dims, plan.columns)} * lines;
+  sizes[1] = {translate.function(row_counters)}(ctas);
+  return 0;
+}}
+"""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.epilogue import Assign, Operand
-from cutegen.epilogue.rounds import Round, read_by
+from cutegen.epilogue.rounds import Round, RowReduction, read_by
 from cutegen.epilogue.row_source import divided_lines, element_lines, row_torch_lines, row_value_lines
 from cutegen.epilogue.source import imports_of, torch_functions
 from cutegen.epilogue.tree import Binary, Name, walk
@@ -23,7 +23,7 @@ from cutegen.model.kernel import KernelModel
 from cutegen.render.environment import render_template
 from cutegen.render.layout import import_order, statement
 from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg, divided
-from cutegen.runtime.rowwise.plan import RowTiling
+from cutegen.runtime.rowwise.plan import SCRATCH, RowTiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class RowKernelText:
     """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. tiles, of_rows,
     device_scalars: inputs by kind; early, late: those of columns that are ready before the kernel in front starts, and
     the others; index: the name of an element's place, "" where none is read. stored, stored_rows: names of outputs with
-    a value for each element, and for each row; stored_blocks: for each block, which `lanes` threads have. imports: of
-    functions."""
+    a value for each element, and for each row; stored_blocks: for each block, which `lanes` threads have; sums: those
+    that are reductions over rows. exchanges: whether warps exchange totals by shared memory. imports: of functions."""
 
     name: str
     title: str
@@ -92,6 +92,7 @@ class RowKernelText:
     elements_after: tuple[str, ...]
     lanes: int
     stored: tuple[str, ...]
+    sums: tuple[RowReduction, ...]
     stored_blocks: tuple[str, ...]
     stored_rows: tuple[str, ...]
     parameters: tuple[str, ...]
@@ -99,6 +100,7 @@ class RowKernelText:
     fakes: tuple[FakeArgument, ...]
     names: tuple[str, ...]
     reductions: int
+    exchanges: bool
     held: bool
     streamed: bool
     prefetch: bool
@@ -122,6 +124,7 @@ class RowPlanText:
     columns: str
     summed: bool
     prefetch: bool
+    over_rows: tuple[str, ...]
     flops: int
     approximation: Mapping[str, float]
     functions: tuple[str, ...]
@@ -164,6 +167,7 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         columns=p.columns,
         summed=p.held,
         prefetch=resolved.candidate.prefetch,
+        over_rows=tuple(r.name for r in p.program.reductions),
         flops=p.flops,
         approximation=p.errors,
         functions=torch_functions(reference),
@@ -178,14 +182,17 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
     held = p.held and tiling.numbers.most > 0
     args = (*p.inputs, *p.outputs)
     tensors = [a for a in args if isinstance(a, TensorArg)]
+    scratch = SCRATCH if p.program.reductions else ()
     inverses = _inverses(p)
     rounds = tuple(
         _round(p, str(number), r, inverses) for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p)))
     )
     stored = tuple(o.name for o in p.program.outputs if o.name in p.elements)
+    sums = tuple(RowReduction(r.name, r.op) for r in p.program.reductions)
+    gives = (*stored, *(r.name for r in sums))
     lines = divided_lines(p.program, p.cut.after, inverses)
     after = (
-        _function(p, "finish", "The outputs at one element.", lines, p.cut.after, stored, inverses) if stored else None
+        _function(p, "finish", "The outputs at one element.", lines, p.cut.after, gives, inverses) if gives else None
     )
     blocks = _round(p, "block", p.cut.blocks, inverses) if p.cut.blocks else None
     parts = (*rounds, blocks) if blocks else rounds
@@ -217,16 +224,21 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
         ),
         lanes=p.program.block // p.vector,
         stored=stored,
+        sums=sums,
         stored_blocks=tuple(o.name for o in p.program.block_outputs),
         stored_rows=tuple(o.name for o in p.program.outputs if o.name not in p.elements),
-        parameters=tuple(f"{a.name}: {'Float32' if isinstance(a, ScalarArg) else 'cute.Tensor'}" for a in args),
+        parameters=tuple(
+            f"{a.name}: {'Float32' if isinstance(a, ScalarArg) else 'cute.Tensor'}" for a in (*args, *scratch)
+        ),
         symbols=tuple(list_symbols(p.dims, tensors)),
         fakes=tuple(
             FakeArgument(p.describe(a), "Float32", None) if isinstance(a, ScalarArg) else _fake_argument(p, a)
             for a in args
-        ),
-        names=tuple(a.name for a in args),
+        )
+        + tuple(FakeArgument("scratch", dtype_of(a).cutlass, (Symbol("", a.name),), 0, a.align) for a in scratch),
+        names=tuple(a.name for a in (*args, *scratch)),
         reductions=max((len(r.ops) for r in rounds), default=0),
+        exchanges=any(region.name == "totals" for region in tiling.model.smem),
         held=held,
         streamed=p.held and not held,
         prefetch=resolved.candidate.prefetch and held,
@@ -270,11 +282,12 @@ def _round(p: RowProblem, number: str, r: Round, inverses: Mapping[str, str]) ->
     names = tuple(x.name for x in r.reduced)
     listed = ", ".join(names)
     each = _elements(p, f"reduce_{number}", f"What one element contributes to {listed}.", r.each, names)
-    own = {name: inverse for name, inverse in inverses.items() if name in r.gives}
+    own = {name: inverse for name, inverse in inverses.items() if name in (*r.gives, *names)}
     lines = (*row_value_lines(p.program, r.once), *(f"{i} = exact_inverse({name})" for name, i in own.items()))
     summary = f"What has one value for the {'block' if number == 'block' else 'row'}."
-    once = _function(p, f"compute_{number}", summary, lines, r.once, (*r.gives, *own.values()))
-    return RoundText(number, each if names else None, tuple(x.op for x in r.reduced), once if r.gives else None)
+    gives = (*r.gives, *own.values())
+    once = _function(p, f"compute_{number}", summary, lines, r.once, gives, also=[n for n in own if n in names])
+    return RoundText(number, each if names else None, tuple(x.op for x in r.reduced), once if gives else None)
 
 
 def _elements(
@@ -291,8 +304,10 @@ def _function(
     statements: tuple[Assign, ...],
     gives: Iterable[str],
     inverses: Mapping[str, str] | None = None,
+    also: Iterable[str] = (),
 ) -> RowFunctionText:
-    read = read_by(statements)
+    """also: what its lines read and its statements may not."""
+    read = read_by(statements) | {*also}
     read |= {inverse for name, inverse in (inverses or {}).items() if name in read}
     order = [o.name for o in p.program.operands]
     reads = (*(name for name in order if name in read), *sorted(read.difference(order)))

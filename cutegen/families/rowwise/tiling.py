@@ -43,7 +43,7 @@ from cutegen.families.rowwise.text import explain_rounds, render_kernel
 from cutegen.families.section import Section
 from cutegen.families.single import NAME, Numbers, SingleKernel, SingleTiling
 from cutegen.families.tensor_problem import VECTOR_BYTES
-from cutegen.model.smem import F32, SmemField
+from cutegen.model.smem import F32, I32, SmemField
 from cutegen.runtime.rowwise.plan import RowPlan, RowTiling
 
 
@@ -150,7 +150,9 @@ def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
     """Those with `least_vectors` a thread first, unless a CTA would have more than AUTO_THREADS."""
     reasons = {
         "bounds": "halves: a shorter row has fewer threads, and an SM more rows",
-        "prefetch": "a CTA for each row takes 0.91 to 0.96 of the time, on an H100, of 16384 rows of 4096",
+        "prefetch": "CTAs have several rows, whose values they join"
+        if problem.program.reductions
+        else "a CTA for each row takes 0.91 to 0.96 of the time, on an H100, of 16384 rows of 4096",
         "pdl_wait": WHY_WAIT,
         "pdl_trigger": why_trigger(""),
     }
@@ -184,10 +186,21 @@ def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
 
 def _held(problem: RowProblem, fixed: Mapping[str, Any], longest: int, arch: Arch) -> Iterator[Choice]:
     """Candidates that hold rows of up to so many elements: first those of which an SM has two, then the widest."""
+    wants_next = bool(problem.program.reductions)
     counts = [fixed["threads"]] if "threads" in fixed else _thread_counts(problem, longest, arch)
-    found = [Candidate(**{"threads": threads, "bounds": (longest,), "prefetch": False, **fixed}) for threads in counts]
-    alone = {c.threads: count_ctas(problem, find_instance(problem, c)) < 2 for c in found}
-    for c in sorted(found, key=lambda c: (alone[c.threads], -c.threads * alone[c.threads])):
+    found = [
+        Candidate(**{"threads": threads, "bounds": (longest,), "prefetch": ahead, **fixed})
+        for ahead in ((True, False) if wants_next else (False,))
+        for threads in counts
+    ]
+    alone = {c: count_ctas(problem, find_instance(problem, c)) < 2 for c in found}
+
+    def rank(c: Candidate) -> tuple[bool, ...] | tuple[int, ...]:
+        if wants_next:
+            return not c.prefetch, alone[c], abs(count_vectors(problem, c) - least_vectors(problem))
+        return alone[c], -c.threads * alone[c]
+
+    for c in sorted(found, key=rank):
         if "bounds" not in fixed:
             c = replace(c, bounds=_halves(problem, c, longest))
         why = {"threads": f"a thread holds {count_vectors(problem, c)} vectors of each tensor"}
@@ -242,8 +255,12 @@ def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numb
     }
     says = "f32 total of each reduction and warp; exchanges take turns"
     source = f"{reductions * SLOTS} * max(1, t.threads // {WARP})"
-    fields = (SmemField("totals", F32, totals, source, says),) if totals else ()
-    numbers = RowTiling(i.threads, i.rows, problem.vector, i.vectors, most, count_ctas(problem, i), 4 * totals)
+    fields: tuple[SmemField, ...] = (SmemField("totals", F32, totals, source, says),) if totals else ()
+    if problem.program.reductions:
+        sources["smem_bytes"] += " + i32"
+        fields += (SmemField("ticket", I32, 1, "1", "CTAs that arrived before this one"),)
+    size = sum(field.bytes for field in fields)
+    numbers = RowTiling(i.threads, i.rows, problem.vector, i.vectors, most, count_ctas(problem, i), size)
     return Numbers(numbers, sources, fields)
 
 
@@ -267,6 +284,7 @@ def plan_code(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Code
         pdl_early=held and bool(early_columns(p, c)),
         wide_loads=loads,
         wide_stores=stores,
+        atomics=2 if p.program.reductions else 0,
         fewer_registers="more threads",
     )
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from cutegen.runtime.arguments import TensorArg, torch_dtype
+from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.base import Table
 from cutegen.runtime.gemm.row_copy import RowCopy
 from cutegen.runtime.gemm.tiling import SCRATCH
-from cutegen.runtime.scratch import OwnScratch
+from cutegen.runtime.scratch import OwnScratch, check_scratch, make_scratch
 
 MAX_ELEMENTS = 2**31  # of one tensor, that kernels can count
 MAX_POINTS = 4096  # problems whose needs are remembered: a server sees any number of rows
@@ -57,12 +57,7 @@ class GemmScratch:
         return tuple(map(max, zip(*(self.needs(key, extents, k) for key in self.tilings))))
 
     def make(self, device: Any, sizes: tuple[int, ...]) -> tuple[Any, ...]:
-        import torch
-
-        return tuple(
-            (torch.zeros if s.zeroed else torch.empty)(size, dtype=torch_dtype(s.dtype), device=device)
-            for s, size in zip(self.args, sizes)
-        )
+        return make_scratch(self.args, device, sizes)
 
     def fit(self, key: str, extents: Sequence[int], k: int, given: Sequence[Any], device: Any) -> tuple[Any, ...]:
         """The tensors that tiling `key` takes, of those given or of the plan's own. ValueError: one is too small."""
@@ -72,12 +67,7 @@ class GemmScratch:
         given = given or self.own.find(device, needs)
         if len(given) != len(needs):
             raise TypeError("scratch")  # the plan looks for faults of the whole call
-        for arg, tensor, size in zip(self.args, given, needs):
-            if tensor.numel() < size:
-                raise ValueError(
-                    f"{self.name}: {arg.name} has {tensor.numel()} elements, tiling {key} needs {size}: "
-                    "size it by workspace_shapes"
-                )
+        check_scratch(self.name, key, self.args, given, needs)
         return tuple(tensor for tensor, size in zip(given, needs) if size)
 
     def _find_needs(self, key: str, k: int, m: int, n: int, batch: int = 1) -> tuple[int, ...]:

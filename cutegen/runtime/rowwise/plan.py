@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance, tolerance
-from cutegen.runtime.arguments import ScalarArg, TensorArg, tensor_bytes
+from cutegen.runtime.arguments import ScalarArg, TensorArg, complete_dims, tensor_bytes
+from cutegen.runtime.scratch import OwnScratch, check_scratch, make_scratch
 from cutegen.runtime.tensor_plan import TensorPlan
 
 WARP = 32
+FAN = 16  # CTAs whose partial results of reductions over rows the last of them joins
+SCRATCH = (
+    TensorArg("partials", "float32", ("partials",), 0, 16),
+    TensorArg("arrivals", "int32", ("arrivals",), 0, 4, zeroed=True),
+)
 UNLIMITED = 1 << 16  # SMs that a launch is passed whose CTAs have one row, or part of one, each
 
 
@@ -31,22 +38,97 @@ class RowTiling:
     smem_bytes: int
 
 
+def lines_of(threads: int, rows: int, most: int) -> int:
+    """Partial results of a CTA of reductions over rows: rows that a warp holds are joined by it."""
+    return rows * threads // WARP if most and threads < WARP else rows
+
+
+def row_ctas(count: int, rows: int, at_once: int, ctas_per_sm: int) -> int:
+    """Of a launch on so many SMs, `at_once` being rows of a CTA: one without rows writes what a reduction begins
+    with."""
+    return max(1, min(-(-rows // at_once), count * ctas_per_sm))
+
+
+def row_lines(ctas: int, lines: int) -> int:
+    """Partial results of one reduction over rows: `lines` of each CTA, and one of each group of FAN."""
+    return ctas * lines + -(-ctas // FAN)
+
+
+def row_counters(ctas: int) -> int:
+    """Counters: of each group of FAN CTAs, and of the groups."""
+    return -(-ctas // FAN) + 1
+
+
 class RowPlan(TensorPlan):
     """columns: the dim of a row's elements. summed: whether rows are reduced. prefetch: whether CTAs load their next
     row while they have one, so that there are as many as SMs have room for; others get one row, or part, each. flops:
     for each element. approximation: of each output, relative to its rms. tilings: by ascending `most`, which decides.
-    So the order in which a row is reduced depends on its own extent alone."""
+    So the order in which a row is reduced depends on its own extent alone. over_rows: outputs that are reductions over
+    rows; a launch then has as many CTAs as SMs have room for, and scratch."""
 
     columns: ClassVar[str]
     summed: ClassVar[bool]
     prefetch: ClassVar[bool]
     flops: ClassVar[int]
     approximation: ClassVar[Mapping[str, float]] = {}
+    over_rows: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
+        self.scratch = SCRATCH if self.over_rows else ()
+        self._own_scratch = OwnScratch(partial(make_scratch, SCRATCH))
+        super().__init__(on_miss, sms)
+
+    @property
+    def persistent(self) -> bool:
+        """Whether a CTA takes several rows in turn."""
+        return self.prefetch or bool(self.over_rows)
+
+    @cached_property
+    def whole(self) -> int:
+        """The place among inputs and outputs of a tensor with all dims."""
+        args = (*self.inputs, *self.outputs)
+        return next(i for i, a in enumerate(args) if isinstance(a, TensorArg) and len(a.dims) == len(self.dims))
+
+    def count_rows(self, dims: Mapping[str, int]) -> int:
+        return math.prod(extent for dim, extent in dims.items() if dim != self.columns)
+
+    @property
+    def probe(self) -> str:
+        return (*self.over_rows, super().probe)[0]
+
+    def scratch_sizes(self, key: str, rows: int, columns: int, count: int) -> tuple[int, int]:
+        """Elements of partial results and counters of a launch of tiling `key` on so many SMs."""
+        t = self.tilings[key]
+        ctas = row_ctas(count, rows, t.rows, t.ctas_per_sm)
+        lines = row_lines(ctas, lines_of(t.threads, t.rows, t.most))
+        return len(self.over_rows) * columns * lines, row_counters(ctas)
+
+    def workspace_shapes(self, sms: int, **dims: int) -> dict[str, tuple[int, ...]]:
+        """The least shapes of the scratch tensors for a problem on so many SMs, by name; {}: there are none."""
+        extents = complete_dims(self.dims, dims)
+        sizes = self.scratch_sizes(self.dispatch(**extents), self.count_rows(extents), extents[self.columns], sms)
+        return {arg.name: (size,) for arg, size in zip(self.scratch, sizes)}
+
+    def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
+        if not self.scratch:
+            return ()
+        dims, device = self.problem_dims(*inputs), next(v.device for v in inputs if hasattr(v, "device"))
+        count = self._sm_counts[-1 if device.index is None else device.index]
+        sizes = self.scratch_sizes(key or self.dispatch(**dims), self.count_rows(dims), dims[self.columns], count)
+        return make_scratch(SCRATCH, device, sizes)
+
+    def fit_scratch(self, key: str, values: Sequence[Any], given: Sequence[Any], count: int) -> tuple[Any, ...]:
+        whole = values[self.whole]
+        columns = whole.shape[-1]
+        sizes = self.scratch_sizes(key, whole.numel() // columns, columns, count)
+        if not given:
+            return self._own_scratch.find(whole.device, sizes)
+        check_scratch(self.name, key, SCRATCH, given, sizes)
+        return tuple(given)
 
     def form_of(self, key: str) -> str:
         if not self.summed:
             return ""
-        t = self.tilings[key]
         t = self.tilings[key]
         return f"{'held' if t.most else 'streamed'} by {'warps' if t.threads > WARP else 'lanes'}"
 
@@ -62,9 +144,7 @@ class RowPlan(TensorPlan):
         raise ValueError(f"{size} {self.columns}")
 
     def chooser(self, key: str | None) -> Callable[[Sequence[Any]], str]:
-        args = (*self.inputs, *self.outputs)
-        whole = next(i for i, a in enumerate(args) if isinstance(a, TensorArg) and len(a.dims) == len(self.dims))
-        summed, pick = self.summed, self.pick
+        whole, summed, pick = self.whole, self.summed, self.pick
         if key is None:
             return (lambda v: pick(v[whole].shape[-1])) if summed else (lambda v: pick(v[whole].numel()))
         chosen, most = key, self.tilings[key].most
@@ -82,7 +162,7 @@ class RowPlan(TensorPlan):
             raise ValueError(f"{self.name}: tiling {key} has rows of at most {most} {self.columns}")
 
     def count_sms(self, key: str, device: int) -> int:
-        return super().count_sms(key, device) if self.prefetch else UNLIMITED
+        return super().count_sms(key, device) if self.persistent else UNLIMITED
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
         """As drawn by every plan, but integers name elements of a row, or one before or behind it."""
@@ -99,7 +179,10 @@ class RowPlan(TensorPlan):
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         arg = self.outputs[output]
-        count = self.problem_dims(*inputs)[self.columns] if self.summed else 1
+        dims = self.problem_dims(*inputs)
+        count = dims[self.columns] if self.summed else 1
+        if arg.name in self.over_rows:
+            count = max(count, self.count_rows(dims))
         return tolerance(arg.dtype, count, self.approximation[arg.name], reference=reference)
 
     def _reference_inputs(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
