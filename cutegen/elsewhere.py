@@ -90,15 +90,21 @@ FAMILIES: Mapping[str, str] = {
     **_each("split_k splitk streamk stream_k", "write `kernel: gemm` and `tiling: {split_k: 4}`"),
 }
 
-GENERATED_FOR = "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200, and sm_103a: B300"
-_BLACKWELL = f"of Blackwell's architectures there are sm_100a and sm_103a, for `kernel: gemm`; {GENERATED_FOR}"
+GENERATED_FOR = (
+    "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200, sm_103a: B300, sm_120a: GeForce RTX 50 and "
+    "RTX PRO, and sm_121a: DGX Spark"
+)
+_BLACKWELL = (
+    f"of Blackwell's architectures there are sm_100a, sm_103a, sm_120a and sm_121a, for `kernel: gemm`; {GENERATED_FOR}"
+)
 _HOPPER = "write sm_90a: WGMMA and setmaxnreg are in that target only"
 _OLDER = f"there is no WGMMA and no TMA before Hopper; {GENERATED_FOR}"
 ARCHS: Mapping[str, str] = {
     "": GENERATED_FOR,  # any other
     **_each(
-        "sm_100 sm_100f sm_101 sm_101a sm_103 sm_103a sm_110 sm_110a sm_120 sm_120a sm_121 "
-        "sm_121a sm100 sm100a sm103 sm103a sm120 sm120a blackwell b200 b300 gb200 gb300",
+        "sm_100 sm_100f sm_101 sm_101a sm_103 sm_110 sm_110a sm_120 sm_120f sm_121 sm_121f "
+        "sm100 sm100a sm103 sm103a sm120 sm120a blackwell b200 b300 gb200 gb300 "
+        "rtx5090 rtx_5090 5090 gb10 dgx_spark",
         _BLACKWELL,
     ),
     **_each("sm_90 sm90 sm90a sm_9.0a 90 90a 9.0 hopper h100 h200 gh200 h20", _HOPPER),

@@ -97,6 +97,19 @@ SM100_GROUPS = (
 )
 GEMM.append("cutegen: 1\nkernel: gemm\narch: sm_100a\n" + SM100_GROUPS)
 
+SM120 = """\
+cutegen: 1
+kernel: gemm
+arch: sm_120a
+tensors: {{a: '{a}', b: '{b}', d: 'bf16[m, n]'}}
+warpgroups: {{schedule: {schedule}}}
+tiling: {{split_k: {parts}}}
+"""
+GEMM += [
+    SM120.format(a="bf16[k, m]", b="bf16[k, n]", schedule="pingpong", parts=1),
+    SM120.format(a="e4m3[m, k]", b="e4m3[n, k]", schedule="cooperative", parts=2),
+]
+
 # What the probe has not got: pairs of columns and reductions.
 GATED = """\
 cutegen: 1

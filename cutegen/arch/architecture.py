@@ -52,9 +52,9 @@ class Opcodes:
     same from sm_90 on.
 
     mma_wait: for groups of MMAs. tma_load, tma_store, tma_add: of tensors. pdl_wait, pdl_trigger: of programmatic
-    dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. scale_copy: from shared to tensor
-    memory. atomics: on global memory. wide_load, wide_store: of 16 bytes of it. memory: up to the first dot, what
-    accesses global memory (LD and ST any memory).
+    dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. scale_copy: from shared to
+    tensor memory. matrix_load: ldmatrix. atomics: on global memory. wide_load, wide_store: of 16 bytes of it.
+    memory: up to the first dot, what accesses global memory (LD and ST any memory).
     """
 
     mma_wait: str = ""
@@ -66,6 +66,7 @@ class Opcodes:
     mbarrier_init: str = "SYNCS.EXCH.64"
     cluster_store: str = "STAS.128"
     scale_copy: str = "UTCCP"
+    matrix_load: str = "LDSM"
     atomics: tuple[str, ...] = ("ATOMG", "REDG")
     wide_load: str = "LDG.E.128"
     wide_store: str = "STG.E.128"
@@ -79,12 +80,13 @@ class Opcodes:
 class Arch:
     """One target.
 
-    smem_bytes: dynamic shared memory one CTA may allocate. registers: 32-bit registers per CTA. max_threads: per CTA.
-    mma: the tensor-core instruction; mma_m, mma_n, mma_k_bytes: rows of one instruction, (smallest, largest, step) of
-    its columns, bytes of its K extent. mmas: its kinds by the dtypes of A and B. scaled_mmas: kinds that multiply by
-    scales of blocks along k, by those dtypes and (dtype of scales, elements of k that share one). tensor_memory:
-    columns that a CTA has, of 128 lanes of 32 bits, for sums of products; 0: sums are in registers. like: another one,
-    whose kernels and rules it has; "": those are its own.
+    smem_bytes: dynamic shared memory one CTA may allocate. registers: 32-bit registers per CTA. max_threads: per
+    CTA. mma: the tensor-core instruction; mma_m, mma_n, mma_k_bytes: rows of one instruction, or, where it is a
+    warp's, of the four warps of a warpgroup, (smallest, largest, step) of columns that such rows have, bytes of its
+    K extent. mmas: its kinds by the dtypes of A and B. scaled_mmas: kinds that multiply by scales of blocks along
+    k, by those dtypes and (dtype of scales, elements of k that share one). tensor_memory: columns that a CTA has,
+    of 128 lanes of 32 bits, for sums of products; 0: sums are in registers. like: another one, whose kernels and
+    rules it has; "": those are its own. rules_of: another one, whose rules about knobs hold for it beside its own.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Arch:
     scaled_mmas: Mapping[tuple[str, str, tuple[str, int]], Mma] = field(default_factory=dict, compare=False, repr=False)
     tensor_memory: int = 0
     like: str = ""
+    rules_of: str = ""
     opcodes: Opcodes = field(default=Opcodes(), compare=False, repr=False)
 
     @property

@@ -1,11 +1,17 @@
 """What one GPU offers: the numbers the cost model and the roofline divide by.
 
 The rates are those of `runtime/device_rates.py`, which generated plans read as well.
+
+Sources of the facts of devices that nobody measured: NVIDIA RTX Blackwell GPU Architecture white paper, table of
+GeForce RTX 5090; NVIDIA RTX PRO Blackwell GPU Architecture white paper, RTX PRO 6000 Workstation Edition; NVIDIA DGX
+Spark user guide, "Hardware Overview" (6,144 CUDA cores, 128 an SM; 273 GB/s), and for its L2 NVIDIA's session about
+GB10 at Hot Chips 2025.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cutegen.diagnostics import CutegenError
 from cutegen.dtypes import DType
@@ -14,13 +20,23 @@ from cutegen.runtime.device_rates import RATES, Rates
 UNRATED = f"the cost model, `tune` and `bench` serve {', '.join(RATES)}"
 
 
+class DataSheet(NamedTuple):
+    """What the vendor says of a device."""
+
+    sms: int
+    l2_bytes: int
+    memory_bytes_per_s: int
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
-    """name: what a spec calls it. rates: its own, see `Rates`; None where nobody measured them."""
+    """name: what a spec calls it. rates: its own, see `Rates`; None where nobody measured them. facts: of such a one,
+    where they are known."""
 
     name: str
     arch: str
     rates: Rates | None
+    facts: DataSheet | None = None
 
     @property
     def known_rates(self) -> Rates:
@@ -54,6 +70,9 @@ class Device:
 DEVICES: dict[str, Device] = {name: Device(name, arch, rates) for name, (arch, rates) in RATES.items()}
 DEVICES["b200"] = Device("b200", "sm_100a", None)
 DEVICES["b300"] = Device("b300", "sm_103a", None)
+DEVICES["rtx5090"] = Device("rtx5090", "sm_120a", None, DataSheet(170, 96 * 2**20, 1_792 * 10**9))
+DEVICES["rtx_pro_6000"] = Device("rtx_pro_6000", "sm_120a", None, DataSheet(188, 128 * 2**20, 1_792 * 10**9))
+DEVICES["dgx_spark"] = Device("dgx_spark", "sm_121a", None, DataSheet(48, 24 * 2**20, 273 * 10**9))
 
 
 MOST_SMS = max(rates.sms for _, rates in RATES.values())

@@ -3,20 +3,14 @@
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
-from cutlass.cute.nvgpu import OperandMajorMode, warp, warpgroup
+from cutlass.cute.nvgpu import warp
 
 
 def subtile_mma(epilogue_tile: tuple[int, int]):
     """A tiled MMA whose C partition is one epilogue subtile (m, n); only its layout is used, it multiplies nothing."""
-    op = warpgroup.MmaF16BF16Op(
-        cutlass.BFloat16,
-        Float32,
-        (64, epilogue_tile[1], 16),
-        warpgroup.OperandSource.SMEM,
-        OperandMajorMode.K,
-        OperandMajorMode.K,
-    )
-    return cute.make_tiled_mma(op, (epilogue_tile[0] // 64, 1, 1))
+    rows, columns = epilogue_tile
+    op = warp.MmaF16BF16Op(cutlass.BFloat16, Float32, (16, 8, 16))
+    return cute.make_tiled_mma(op, (rows // 16, 1, 1), permutation_mnk=(rows, columns, 16))
 
 
 def first_element(tile_n: int, subtile_m: int, subtile_n: int, epilogue_n: int) -> int:
@@ -60,7 +54,7 @@ def read_columns(row: cute.Tensor, column: Int32, columns: cutlass.Constexpr):
 
 def _matrices(mma) -> int:
     """8 x 8 matrices that one instruction moves: 16 rows of a warp, 16 columns or, of a subtile that has 8, those."""
-    return 4 if mma.op.shape_mnk[1] % 16 == 0 else 2
+    return 4 if mma.get_tile_size(1) % 16 == 0 else 2
 
 
 def store_copy(dtype, mma, *, n_major: bool):

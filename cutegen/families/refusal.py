@@ -61,7 +61,8 @@ class RuleBook:
         self, rule: Rule, *knobs: str, element: int | None = None, only: str = ""
     ) -> Callable[[Check], Predicate]:
         """Register `rule`, and turn a function that returns (reason, advice) into its predicate, which blames
-        `knobs`. only: the architecture that it is a rule of, and of those like it; "": of all."""
+        `knobs`. only: the architecture that it is a rule of, and of those that have its rules; "": of
+        all."""
         return _declare(self.form, True, rule, knobs, element, only)
 
     def declare_fit(self, rule: Rule, *knobs: str, only: str = "") -> Callable[[Check], Predicate]:
@@ -76,7 +77,8 @@ def _declare(
 
     def wrap(check: Check) -> Predicate:
         def predicate(problem: Any, candidate: Any, arch: Arch) -> Refusal | None:
-            found = None if only and only not in (arch.name, arch.like) else check(problem, candidate, arch)
+            others = only and only not in (arch.name, arch.like, arch.rules_of)
+            found = None if others else check(problem, candidate, arch)
             return Refusal(rule.id, knobs, *found, element, form) if found else None
 
         predicate.__name__ = check.__name__

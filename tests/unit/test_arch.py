@@ -24,7 +24,20 @@ def test_every_device_has_an_arch_and_sm_90a_a_default() -> None:
     assert default_device("sm_90a") == DEVICES["h200"]
     assert default_device("sm_100a") == DEVICES["b200"]
     assert default_device("sm_103a") == DEVICES["b300"]
-    assert default_device("sm_120a") is None
+    assert default_device("sm_120a") == DEVICES["rtx5090"]
+    assert default_device("sm_121a") == DEVICES["dgx_spark"]
+
+
+def test_facts_of_devices_that_nobody_measured() -> None:
+    """A vendor counts cores, 128 an SM, and memory by the width of its bus and the bits of a pin."""
+    cores = {"rtx5090": 21_760, "rtx_pro_6000": 24_064, "dgx_spark": 6_144}
+    pins = {"rtx5090": (512, 28.0), "rtx_pro_6000": (512, 28.0), "dgx_spark": (256, 8.533)}
+    for name, count in cores.items():
+        facts, (bits, rate) = DEVICES[name].facts, pins[name]
+        assert facts
+        assert DEVICES[name].rates is None
+        assert facts.sms * 128 == count
+        assert facts.memory_bytes_per_s == pytest.approx(bits * rate * 10**9 / 8, rel=0.001)
 
 
 def test_the_dense_rate_is_clock_times_sms_times_4096() -> None:

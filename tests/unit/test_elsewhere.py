@@ -93,15 +93,21 @@ def test_families_of_others(family: str, said: str, tmp_path: Path, capsys: pyte
     assert rest in found
 
 
-GENERATED_FOR = "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200, and sm_103a: B300"
+GENERATED_FOR = (
+    "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200, sm_103a: B300, sm_120a: GeForce RTX 50 and "
+    "RTX PRO, and sm_121a: DGX Spark"
+)
+BLACKWELL = (
+    f"of Blackwell's architectures there are sm_100a, sm_103a, sm_120a and sm_121a, for `kernel: gemm`; {GENERATED_FOR}"
+)
 
 
 @pytest.mark.parametrize("spec", [PLAIN, MLA], ids=["gemm", "mla_decode"])
 @pytest.mark.parametrize(
     ("arch", "help"),
     [
-        ("sm_100", f"of Blackwell's architectures there are sm_100a and sm_103a, for `kernel: gemm`; {GENERATED_FOR}"),
-        ("sm_120a", f"of Blackwell's architectures there are sm_100a and sm_103a, for `kernel: gemm`; {GENERATED_FOR}"),
+        ("sm_100", BLACKWELL),
+        ("sm_120", BLACKWELL),
         ("sm_90", "write sm_90a: WGMMA and setmaxnreg are in that target only"),
         ("sm_80", f"there is no WGMMA and no TMA before Hopper; {GENERATED_FOR}"),
         ("gfx942", GENERATED_FOR),
@@ -111,7 +117,7 @@ def test_other_architectures(
     spec: str, arch: str, help: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = validate(tmp_path, spec.replace("arch: sm_90a", f"arch: {arch}"), capsys)
-    archs = "`sm_90a`, `sm_100a` or `sm_103a`" if spec == PLAIN else "`sm_90a`"
+    archs = "`sm_90a`, `sm_100a`, `sm_103a`, `sm_120a` or `sm_121a`" if spec == PLAIN else "`sm_90a`"
     assert f"`arch` must be {archs}, not `{arch}`\n" in found
     assert f"  = help: {help}\n" in found
 
@@ -146,7 +152,7 @@ def test_an_fp8_cache_is_not_sent_in_a_circle(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("sm_120a", "Blackwell"), ("tf32", "TF32 WGMMA"), ("attention", "mla_decode"), ("softmax", "r: max(d, n)"),
+    [("sm_120f", "Blackwell"), ("tf32", "TF32 WGMMA"), ("attention", "mla_decode"), ("softmax", "r: max(d, n)"),
      ("nsys", "`cutegen profile SPEC")],
 )  # fmt: skip
 def test_explain_answers_for_such_words(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

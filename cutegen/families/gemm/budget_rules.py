@@ -18,6 +18,7 @@ from cutegen.families.gemm.derived import (
 )
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MAX_STAGES, MAX_TILE_M, MIN_STAGES, legal_columns
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import with_extent
@@ -46,7 +47,7 @@ def other_registers(problem: GemmProblem, c: Candidate) -> int:
     blocks = max(0, block_values(problem, c) - FREE_BLOCK_VALUES)
     repeated = repeated_values(problem, c)
     repeated += REPEATED_REGISTERS if repeated else 0
-    return OTHER_REGISTERS + features + blocks + repeated
+    return OTHER_REGISTERS + lowering_of(problem).operand_registers(problem, c) + features + blocks + repeated
 
 
 def most_stages(problem: GemmProblem, c: Candidate, arch: Arch) -> int:
@@ -73,11 +74,13 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
 @BOOK.declare_fit(
     Rule(
         "accumulator-registers",
-        f"a consumer thread has {OTHER_REGISTERS} registers besides its accumulators, more with split-K or blocks",
+        f"a consumer thread has {OTHER_REGISTERS} registers besides its accumulators, more with split-K or blocks, "
+        "or where it holds operands",
         "The accumulators of a tile live in the registers of the warpgroups that share it, tile m x tile n / 128 a "
         "thread and warpgroup; where sums are promoted, tile n / 2 more for the 64 rows that the tensor core is at. "
         "Descriptors, loop state and the epilogue need the rest; with less, the compiler spills. Where outputs need "
-        "both what a block's value is reduced of and what that is computed from, it keeps both for a whole block.",
+        "both what a block's value is reduced of and what that is computed from, it keeps both for a whole block. On "
+        "sm_120a a warp holds two steps of k of the rows and columns that it multiplies.",
         "tiling: {tile: [256, 256, 64]}",
     ),
     "tile",
@@ -155,7 +158,7 @@ def _needed(problem: GemmProblem, c: Candidate) -> int:
 )
 def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     needed, launch = c.tile[1] // 2 + MMA_REGISTERS, arch.launch_registers(threads(c))
-    if needed <= launch:
+    if needed <= launch or arch.mma != "wgmma":
         return None
 
     def advise() -> str:

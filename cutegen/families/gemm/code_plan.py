@@ -37,6 +37,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         smem_bytes=numbers.smem_bytes,
         mma=(lowering_of(problem).plan_mma(problem, tiling.framed),),
         scale_copies=lowering_of(problem).count_scale_copies(problem, tiling.framed),
+        matrix_loads=lowering_of(problem).count_matrix_loads(problem, tiling.framed),
         tma_loads=len(problem.by_tma) + len(problem.packed_scales) + len(tiles),
         multicast=max(numbers.multicast) > 1,
         pdl_wait=c.pdl_wait,

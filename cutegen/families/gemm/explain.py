@@ -159,7 +159,17 @@ def _shape(
     if not device.rates:
         tiles = math.prod(-(-extent // step) for extent, step in zip(shape, c.tile[:2])) * shape.batch
         rows = (*how, ("tiles", f"{tiles} of {c.tile[0]} x {c.tile[1]}"), ("k steps", f"{-(-shape.k // c.tile[2])}"))
-        said = f"nobody measured the rates of {device.name}: no waves, no roofline, no cost model"
+        said = "no roofline, no cost model"
+        if facts := device.facts:
+            moved, rate = traffic(problem, shape)[1], facts.memory_bytes_per_s
+            held = f"{moved / 2**20:.1f} MiB; L2 has {facts.l2_bytes // 2**20} MiB"
+            rows += (
+                ("waves", f"{tiles / facts.sms:.2f} of {facts.sms} SMs"),
+                ("memory", f"{held}; at {rate // 10**9} GB/s {moved / rate * 1e6:.1f} us at least"),
+            )
+        else:
+            said = f"no waves, {said}"
+        said = f"nobody measured the rates of {device.name}: {said}"
         return (Section(shape.name(problem), (said,), ("", ""), rows),)
     flops, moved = traffic(problem, shape)
     work = describe_work(problem, shape, device)

@@ -131,7 +131,8 @@ def tile_m(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
         "tile n is a multiple of 8 between 8 and 256",
         "One warpgroup MMA has up to 256 columns in steps of 8, with i8 operands in steps of 16 beyond 32. Where 16 "
         "does not divide tile n, epilogue tiles have 8 columns. Their rows have at least 16 bytes: outputs and loaded "
-        "tiles that are contiguous along the kernel's n then have elements of 2 bytes or more.",
+        "tiles that are contiguous along the kernel's n then have elements of 2 bytes or more. On sm_120a columns come "
+        "in steps of 16, as ldmatrix reads them.",
         "tiling: {tile: [128, 100, 64]}",
     ),
     "tile",

@@ -16,6 +16,7 @@ from cutegen.families.gemm import (
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.features import feature_list
 from cutegen.families.gemm.lowering.sm100 import rules as sm100_rules
+from cutegen.families.gemm.lowering.sm120 import rules as sm120_rules
 from cutegen.families.gemm.orientation import EXCHANGED, kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
@@ -30,6 +31,7 @@ __all__ = [
     "promotion_rules",
     "refusals",
     "sm100_rules",
+    "sm120_rules",
 ]
 
 

@@ -170,7 +170,9 @@ class GemmKnobs(TensorSpec):
     meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue", "alias", "groups", "invariance"}
 
     kernel: Literal["gemm"] = Field(description="The kernel family.")
-    arch: Literal["sm_90a", "sm_100a", "sm_103a"] = Field(description="The architecture to generate for.")
+    arch: Literal["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"] = Field(
+        description="The architecture to generate for."
+    )
     mainloop: Expression = Field(
         default="a @ b",
         description="The product; it contracts the dim that its operands share. `(a * sa) @ (b * sb)` scales operands, "

@@ -12,7 +12,8 @@ from cutegen.families.decide import written_knobs
 from cutegen.families.gemm import problem_rules
 from cutegen.families.gemm.candidate import FEATURE_KNOBS, knobs_of
 from cutegen.families.gemm.features.feature_list import FEATURES
-from cutegen.families.gemm.lowering.sm100.spec_rules import refuse_unsupported
+from cutegen.families.gemm.lowering.sm100 import spec_rules as sm100_spec
+from cutegen.families.gemm.lowering.sm120 import spec_rules as sm120_spec
 from cutegen.families.gemm.placement import HALF, elements_per_step
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.knobs import show
@@ -63,7 +64,8 @@ WRITTEN_CANDIDATE = register(
 
 def findings(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) -> Iterator[Diagnostic]:
     """Every finding of these rules, located."""
-    yield from refuse_unsupported(spec, doc, problem)
+    yield from sm100_spec.refuse_unsupported(spec, doc, problem)
+    yield from sm120_spec.refuse_unsupported(doc, problem)
     yield from _m(spec, doc, problem)
     yield from _shapes(spec, doc, problem)
     yield from _tma(spec, doc, problem)

@@ -13,20 +13,24 @@ from cutegen.model.smem import SmemField
 
 Cores: TypeAlias = tuple[tuple[str, int, tuple[int, int, int], str], ...]
 """(schedule, consumers, tile, reason), best first; tile k in 16-bit elements."""
+NVGPU = "cutlass.cute.nvgpu"
 
 
 class Lowering(Protocol):
     """trigger_gain: what was measured of letting the next kernel start early; "" where nobody measured it.
-    claims_tiles: whether clusters may claim tiles while the kernel runs. mma_module: of cute.nvgpu, which has the
-    classes of its MMAs. clusters: what `auto` proposes, and why."""
+    claims_tiles: whether clusters may claim tiles while the kernel runs. clusters: what `auto` proposes, and why.
+    device_modules: of cutegen.device, that handle its sums."""
 
     trigger_gain: str
     claims_tiles: bool
-    mma_module: str
+    device_modules: tuple[str, ...]
     clusters: Mapping[tuple[int, int], str]
 
     def list_cores(self, problem: GemmProblem) -> Cores:
         """What candidates are built around where no shape is known."""
+
+    def import_mma(self, problem: GemmProblem) -> Mapping[str, tuple[str, ...]]:
+        """Names, by module, that have the classes of its MMAs and of what TMA does."""
 
     def explain_sums(self, tiling: Any, d: Any) -> tuple[str, tuple[str, ...]]:
         """Title and lines about where sums are, of a ResolvedGemmTiling and its Derived numbers."""
@@ -52,6 +56,9 @@ class Lowering(Protocol):
     def sources(self) -> Mapping[str, str]:
         """Where numbers come from that all architectures have, if not from where they do in common."""
 
+    def operand_registers(self, problem: GemmProblem, c: Candidate) -> int:
+        """Registers of a consumer thread that hold A and B."""
+
     def set_registers(self, c: Candidate) -> tuple[int, int]:
         """(producer, consumer) registers of a thread by setmaxnreg; 0 where it stays at what it is launched with."""
 
@@ -60,6 +67,9 @@ class Lowering(Protocol):
 
     def count_scale_copies(self, problem: GemmProblem, c: Candidate) -> int:
         """Instructions in the code that bring scales to the tensor core."""
+
+    def count_matrix_loads(self, problem: GemmProblem, c: Candidate) -> int:
+        """Places in the code where a warp reads rows of A or B from shared memory."""
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         """The tensor-core instructions in the code."""

@@ -9,6 +9,7 @@ from cutegen.families.gemm.features.gather.gather_text import GatherText, gather
 from cutegen.families.gemm.features.groups.group_text import GroupText, group_text
 from cutegen.families.gemm.features.packed_scales.packed_text import PackedText, packed_text
 from cutegen.families.gemm.features.reductions.reduction_text import ReductionsText, reductions_text
+from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.resolved import GemmKernel, ResolvedGemm
 from cutegen.families.gemm.text.arguments import ArgumentsText, arguments_text
 from cutegen.families.gemm.text.blocks import BlocksText, blocks_text
@@ -106,8 +107,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
     cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.switches or mainloop.promoted_k else set()
     device_modules = {
-        "accumulator": not in_tensor_memory,
-        "tensor_memory": in_tensor_memory,
+        **dict.fromkeys(lowering_of(problem).device_modules, True),
         "block_input": inputs.blocks,
         "direct_store": outputs.by_threads,
         "lane_scales": mainloop.block_scale,

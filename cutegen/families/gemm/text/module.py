@@ -48,7 +48,7 @@ def module_text(
     """problem: in the kernel's frame. ahead: what the load warp loads before the wait. cutlass_names, device_modules:
     what the body of the module needs."""
     functions = device_imports(spec_frame(problem).kernel_epilogue)  # passes over blocks are of the spec's frame
-    nvgpu = (*["OperandMajorMode"] * problem.mma.takes_majors, "cpasync", lowering_of(problem).mma_module)
+    nvgpu = lowering_of(problem).import_mma(problem)
     scaled_columns = problem.row_scale is not None and problem.row_scale[1] == "n"
     return ModuleText(
         symbol=resolved.name + kernel.module.removeprefix("kernel"),
@@ -68,13 +68,13 @@ def module_text(
 
 
 def _foreign_imports(
-    cutlass_names: Iterable[str], functions: Mapping[str, Iterable[str]], nvgpu: Iterable[str]
+    cutlass_names: Iterable[str], functions: Mapping[str, Iterable[str]], nvgpu: Mapping[str, Iterable[str]]
 ) -> Iterator[str]:
     """`from` imports that are not of cutegen: the DSL's, and those of the packages whose ops the epilogue calls.
-    nvgpu: names of cute.nvgpu."""
+    nvgpu: names of cute.nvgpu and of modules in it."""
     names: dict[str, Iterable[str]] = {
         "cutlass": cutlass_names,
-        "cutlass.cute.nvgpu": nvgpu,
+        **nvgpu,
         "cutlass.cute.runtime": ("make_fake_stream", "make_fake_tensor"),
         **{module: found for module, found in functions.items() if module != BUILT_IN_MODULE},
     }

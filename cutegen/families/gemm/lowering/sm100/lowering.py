@@ -8,7 +8,7 @@ from typing import Any
 
 from cutegen.families.code_plan import MmaPlan
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.lowering.lowering import Cores
+from cutegen.families.gemm.lowering.lowering import NVGPU, Cores
 from cutegen.families.gemm.lowering.sm100.cores import CLUSTERS, CORES, SCALED_CORES
 from cutegen.families.gemm.lowering.sm100.pipelines import list_barriers, list_pipelines, list_roles
 from cutegen.families.gemm.lowering.sm100.tensor_memory import COPIED_COLUMNS, accumulators, columns, scale_columns
@@ -24,11 +24,14 @@ UNSET = "no setmaxnreg: a thread has what the CTA is launched with"
 class Sm100:
     trigger_gain = ""
     claims_tiles = False
-    mma_module = "tcgen05"
+    device_modules = ("tensor_memory",)
     clusters = CLUSTERS
 
     def list_cores(self, problem: GemmProblem) -> Cores:
         return SCALED_CORES if problem.packed_scales else CORES
+
+    def import_mma(self, problem: GemmProblem) -> dict[str, tuple[str, ...]]:
+        return {NVGPU: (*["OperandMajorMode"] * problem.mma.takes_majors, "cpasync", "tcgen05")}
 
     def explain_sums(self, tiling: ResolvedGemmTiling, d: Derived) -> tuple[str, tuple[str, ...]]:
         problem, c, n = tiling.problem, tiling.framed, tiling.numbers
@@ -88,6 +91,9 @@ class Sm100:
             "consumer_registers": UNSET,
         }
 
+    def operand_registers(self, problem: GemmProblem, c: Candidate) -> int:
+        return 0
+
     def set_registers(self, c: Candidate) -> tuple[int, int]:
         return 0, 0
 
@@ -96,6 +102,9 @@ class Sm100:
 
     def count_scale_copies(self, problem: GemmProblem, c: Candidate) -> int:
         return sum(scale_columns(problem, c)) // COPIED_COLUMNS
+
+    def count_matrix_loads(self, problem: GemmProblem, c: Candidate) -> int:
+        return 0
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         opcode = problem.mma.sass + ".2CTA" * (c.mma_ctas == 2)

@@ -9,7 +9,7 @@ from cutegen.arch.architecture import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.code_plan import MmaPlan
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import warpgroups_per_tile
-from cutegen.families.gemm.lowering.lowering import Cores
+from cutegen.families.gemm.lowering.lowering import NVGPU, Cores
 from cutegen.families.gemm.lowering.sm90.cores import CLUSTERS, CORES
 from cutegen.families.gemm.lowering.sm90.roles import list_roles
 from cutegen.families.gemm.pipelines import list_barriers, list_pipelines
@@ -23,11 +23,14 @@ from cutegen.model.smem import SmemField
 class Sm90:
     trigger_gain = "3% with up to 512 rows"
     claims_tiles = True
-    mma_module = "warpgroup"
+    device_modules: tuple[str, ...] = ("accumulator",)
     clusters = CLUSTERS
 
     def list_cores(self, problem: GemmProblem) -> Cores:
         return CORES
+
+    def import_mma(self, problem: GemmProblem) -> dict[str, tuple[str, ...]]:
+        return {NVGPU: (*["OperandMajorMode"] * problem.mma.takes_majors, "cpasync", "warpgroup")}
 
     def explain_sums(self, tiling: ResolvedGemmTiling, d: Derived) -> tuple[str, tuple[str, ...]]:
         c = tiling.candidate
@@ -63,6 +66,9 @@ class Sm90:
     def sources(self) -> Mapping[str, str]:
         return {}
 
+    def operand_registers(self, problem: GemmProblem, c: Candidate) -> int:
+        return 0
+
     def set_registers(self, c: Candidate) -> tuple[int, int]:
         return c.producer_registers, c.consumer_registers
 
@@ -70,6 +76,9 @@ class Sm90:
         return 1
 
     def count_scale_copies(self, problem: GemmProblem, c: Candidate) -> int:
+        return 0
+
+    def count_matrix_loads(self, problem: GemmProblem, c: Candidate) -> int:
         return 0
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:

@@ -1,0 +1,43 @@
+"""Rules about the knobs of sm_120a kernels: what those of sm_90a have, and sm_120a has not."""
+
+from __future__ import annotations
+
+from cutegen.arch.architecture import Arch
+from cutegen.diagnostics import Rule
+from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.rule_book import BOOK
+from cutegen.families.refusal import Objection
+
+
+@BOOK.declare_form(
+    Rule(
+        "no-multicast",
+        "on sm_120a each CTA loads its own tiles: there are no clusters",
+        "TMA of GeForce RTX 50 and RTX PRO 6000 brings a box to one CTA. CTAs that share rows or columns find them in "
+        "L2, as the raster has them work side by side.",
+        "arch: sm_120a\ntiling: {cluster: [2, 1]}",
+    ),
+    "cluster",
+    only="sm_120a",
+)
+def no_multicast(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if c.cluster == (1, 1):
+        return None
+    return f"cluster {list(c.cluster)}: TMA of {arch.name} does not multicast", "use [1, 1]"
+
+
+@BOOK.declare_form(
+    Rule(
+        "no-cluster-sum",
+        "on sm_120a parts of k are summed through global memory",
+        "`ordered_cluster` hands sums from CTA to CTA of a cluster, of which sm_120a kernels have none.",
+        "arch: sm_120a\ntiling: {split_k: 2, split_k_sum: ordered_cluster}",
+    ),
+    "split_k_sum",
+    only="sm_120a",
+)
+def no_cluster_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not c.in_cluster:
+        return None
+    return f"split_k_sum = {c.split_k_sum}: kernels of {arch.name} have no clusters", "use ordered_parallel"
