@@ -6,6 +6,7 @@ Every lane is a generator that stops at each operation of the whole warp; all la
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,7 +57,8 @@ class _Lane(ast.NodeTransformer):
 
 def device_functions(path: Path, names: Iterable[str] = (), *, warp: bool, **given: Any) -> dict[str, Any]:
     """Functions (of any class; `names`, or all) and module constants of a device source, with Python's numbers. warp:
-    the functions are written for `run_warp`; else for one thread, and `given` says what else they call."""
+    the functions are written for `run_warp`, as those of `given` may be; else for one thread. given: what else they
+    name."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     functions = [node for node in found if not names or node.name in names]
@@ -69,7 +71,8 @@ def device_functions(path: Path, names: Iterable[str] = (), *, warp: bool, **giv
     ]
     module = ast.Module([*constants, *functions], [])
     if warp:
-        module = _Lane({node.name for node in functions}).visit(module)
+        warps = {name for name, value in given.items() if inspect.isgeneratorfunction(value)}
+        module = _Lane({node.name for node in functions} | warps).visit(module)
     namespace: dict[str, Any] = {**DSL, **given}
     exec(compile(ast.fix_missing_locations(module), str(path), "exec"), namespace)
     return namespace

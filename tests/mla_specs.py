@@ -38,7 +38,7 @@ scheduler: {unit: 1}
 pipeline: {prefetch: 1}
 """
 PAIRED = MLA.replace("[16, 128]", "128")  # an even number of row blocks, whatever query_len
-# The same parts as the shipped cache in bytes, in another order, with other scales.
+# The same parts as the shipped cache in bytes, in another order, with other scales; cut by lengths alone.
 QUANTISED = """\
 cutegen: 1
 kernel: mla_decode
@@ -54,7 +54,8 @@ kv_cache:
 q: split
 lse: {base: 2, layout: bsh}
 sink: true
-scheduler: {unit: 2, split_columns: false}
+invariance: batch
+split_kv: {keys: 128, max: 3}
 """
 # Rows that a warpgroup gathers in small pages, all of one scale, in single blocks that nothing is fetched ahead of.
 SPARSE = """\
@@ -80,8 +81,8 @@ WIDE = PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\nkv
 # Forms beyond the shipped ones, which are pairs and single blocks in pages of 64. None is left out that no other holds:
 # `fewest_registers` has small pages and another LSE, and guesses its part, but loads no keys by the guess, `single`
 # large pages, parts of Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits,
-# and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages, `sparse` gathers rows, and
-# both have a sink.
+# and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages and cuts by lengths alone,
+# `sparse` gathers rows, and both have a sink.
 EDGES = {
     "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 200}}\n",
     "quantised": QUANTISED + "warpgroups: {consumer: {registers: 200}}\n",

@@ -125,12 +125,14 @@ CUTE = SimpleNamespace(
 )
 READ = ("within", "most_kept", "read_length", "load_lengths")
 LENGTHS = device_functions(DEVICE / "request_lengths.py", READ, warp=False, cute=CUTE, KEY_BLOCK=KEY_BLOCK)
-SCHEDULE = device_functions(
-    DEVICE / "split_schedule.py",
-    warp=True,
-    cute=CUTE,
-    **{name: LENGTHS[name] for name in (*READ, "FEW", "HELD")},
-)
+HELD = {name: LENGTHS[name] for name in (*READ, "FEW", "HELD")}
+SUMS = {
+    **device_functions(DEVICE / "unit_sums.py", ("units_of", "ceil_div"), warp=False),
+    "prefix_sums": device_functions(DEVICE / "unit_sums.py", ("prefix_sums",), warp=True, cute=CUTE)["prefix_sums"],
+}
+SCHEDULE = device_functions(DEVICE / "split_schedule.py", warp=True, cute=CUTE, **HELD, **SUMS)
+FIELDS = {name: value for name, value in SCHEDULE.items() if isinstance(value, int)}
+FIXED_CUT = device_functions(DEVICE / "fixed_cut.py", warp=True, cute=CUTE, **{**FIELDS, **HELD, **SUMS})
 ROOM = 2**20  # keys that a block table has room for
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
 KERNEL = device_functions(

@@ -8,7 +8,8 @@ modes: numerics  poisoned outputs and scratch between guard bands, compared with
        stream    a busy side stream on which the inputs become valid only late
        graph     captured in a CUDA graph, replayed with changed inputs
        repeat    fresh inputs in between, then the first again: bitwise equal results, which stay as they were
-       alone     single members of the batch by themselves: the bits that they have in it
+       alone     single members of the batch by themselves: the bits that they have in it. Where a plan promises that
+                 they depend on nothing else, with every tiling, and in a reversed batch on the fewest SMs as well
        rows      some rows by themselves, with every tiling: the bits that they have among all, with any
        empty     extents of 0: nothing happens, except that an empty contraction is refused
 """
@@ -186,14 +187,30 @@ class _Run:
         plan = self.subject.plan
         assert plan is not None
         inputs = self._inputs()
-        together = self._prepare(inputs, padded=False).run()
+        call = self._prepare(inputs, padded=False)
+        together = call.run()
+        _synchronize(together)
+        self._judge(inputs, together, call, "")
         members = together[0].shape[plan.outputs[0].dims.index("batch")]
-        for i in sorted({0, members // 2, members - 1}):
-            single = self._prepare(tuple(_member(a, v, i) for a, v in zip(plan.inputs, inputs)), padded=False).run()
-            _synchronize(single)
-            for arg, result, own in zip(plan.outputs, together, single):
-                if n := int((bits(_member(arg, result, i)) != bits(own)).sum()):
-                    self.faults.append(f"{arg.name}: {n} words of batch member {i} differ when it is alone")
+        singles = [(i,) for i in sorted({0, members // 2, members - 1})]
+        invariant = getattr(plan, "batch_invariant", False)
+        companies: list[tuple[str | None, int | None, tuple[int, ...], str]] = []
+        for key in self.subject.tilings if invariant else (self.case.tiling,):
+            which = f" with tiling {key}" if invariant else ""
+            companies += [(key, None, own, f"it is alone{which}") for own in singles]
+            if invariant:
+                few, backwards = plan.fewest_sms(str(key), self.case.shape), tuple(reversed(range(members)))
+                companies.append((key, few, backwards, f"the batch is in reverse, on {few} SMs{which}"))
+        for key, sms, own, when in companies:
+            run = replace(self, case=replace(self.case, tiling=key))
+            part = tuple(_members(a, v, own) for a, v in zip(plan.inputs, inputs))
+            results = run._prepare(part, padded=False, sms=sms).run()
+            _synchronize(results)
+            for arg, whole, found in zip(plan.outputs, together, results):
+                for at, member in enumerate(own):
+                    before, now = _members(arg, whole, (member,)), _members(arg, found, (at,))
+                    if n := int((bits(before) != bits(now)).sum()):
+                        self.faults.append(f"{arg.name}: {n} words of batch member {member} differ when {when}")
         return None
 
     def rows(self) -> Status | None:
@@ -251,7 +268,7 @@ class _Run:
                 self.faults.append(f"input {i} was changed")
         self._judge(inputs, results, call, "")
 
-    def _prepare(self, inputs: tuple[Any, ...], *, padded: bool, shared: bool = False) -> _Call:
+    def _prepare(self, inputs: tuple[Any, ...], *, padded: bool, shared: bool = False, sms: int | None = None) -> _Call:
         launch = self.subject.launcher(self.case.tiling)
         if launch is None:
 
@@ -284,7 +301,8 @@ class _Run:
         def launching() -> tuple[Any, ...]:
             for value, old in updated:  # what was there before is what an update starts from
                 value.copy_(old)
-            launch(*values, *(b.tensor for b in scratch.values()))
+            options = {} if sms is None else {"sms": sms}
+            launch(*values, *(b.tensor for b in scratch.values()), **options)
             return views
 
         return _Call(launching, outputs, scratch, zeroed)
@@ -342,11 +360,16 @@ def _promised(result: Any, free: Any) -> Any:
     return words
 
 
-def _member(arg: Argument, value: Any, index: int) -> Any:
-    """An argument for one member of the batch."""
+def _members(arg: Argument, value: Any, chosen: Sequence[int]) -> Any:
+    """An argument for these members of the batch, in that order."""
     if not isinstance(arg, TensorArg) or "batch" not in arg.dims or value is None:
         return value
-    return value.narrow(arg.dims.index("batch"), index, 1)
+    axis = arg.dims.index("batch")
+    if len(chosen) == 1:
+        return value.narrow(axis, chosen[0], 1)
+    import torch
+
+    return value.index_select(axis, torch.tensor(chosen, device=value.device))
 
 
 def _needs_cuda(inputs: Sequence[Any]) -> str | None:

@@ -291,6 +291,10 @@ class BasePlan(CallablePlan):
         """SMs without which tiling `key` cannot run: those of one cluster."""
         raise NotImplementedError
 
+    def fewest_sms(self, key: str, dims: Mapping[str, int]) -> int:
+        """Those without which it cannot run a call of these extents."""
+        return self.least_sms(key)
+
     def limit_sms(self, sms: int | None, key: str, index: int) -> int:
         """SMs that a launch of tiling `key` on CUDA device `index` uses, given the call's budget. TypeError,
         ValueError: it is no budget, or too small."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,10 @@ from gemm_specs import resolve_text
 from mla_machine import UNIT_1, assert_right, dims, loaded_in, unchanged
 from mla_specs import EDGES
 
+from cutegen.families.proving import Mode
 from cutegen.machine import Simulation, assert_passes, load_resolution, run
 from cutegen.machine.host import missing_tool
+from cutegen.run.subject import Subject
 from cutegen.runtime.mla_decode.inputs import Draw
 
 pytestmark = [
@@ -49,10 +52,39 @@ def test_shipped_cache(name: str, tiling: str, shape: dict[str, int], draw: Draw
     assert simulation.unknown() == []
 
 
-def test_parts_in_another_order_with_other_scales_and_small_pages() -> None:
+@pytest.fixture(scope="module")
+def invariant() -> Subject:
+    """Parts of the cache in another order with other scales, and small pages; pieces of 128 keys, up to 3."""
     simulation = Simulation(3, 1, before=lambda q_nope, q_pe, cache, table, lengths, *others: {4: lengths})
-    subject = load_resolution(resolve_text(EDGES["quantised"], name="quantised"), simulation)
-    assert_passes(subject, dims(5, 2, 5, 200), draw=Draw("edges", peaked=True))
+    return load_resolution(resolve_text(EDGES["quantised"], name="quantised"), simulation)
+
+
+@pytest.mark.parametrize(
+    ("shape", "draw", "mode"),
+    [
+        (dims(5, 2, 5, 200), Draw("edges", peaked=True), "numerics"),
+        (dims(3, 1, 3, 450), Draw("random", peaked=True), "alone"),
+    ],
+)
+def test_parts_in_another_order_cut_by_lengths_alone(
+    shape: dict[str, int], draw: Draw, mode: Mode, invariant: Subject
+) -> None:
+    assert_passes(invariant, shape, draw=draw, mode=mode)
+
+
+def test_a_cut_that_depends_on_the_number_of_sms_is_found(invariant: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch of few parts that is given wrong lengths of one piece."""
+    plan: Any = invariant.plan
+    launch = plan.make_launch("seesaw")
+
+    def loses_a_key(*values: Any, sms: int | None = None) -> None:
+        lengths = values[4]
+        launch(*values[:4], lengths - 1 if sms else lengths, *values[5:], sms=sms)
+
+    monkeypatch.setattr(plan, "make_launch", lambda key=None: loses_a_key)
+    result = run(invariant, dims(2, 1, 3, 300), draw=Draw(peaked=True), mode="alone")
+    assert result.status == "wrong"
+    assert "differ when the batch is in reverse, on 1 SMs with tiling seesaw" in "\n".join(result.detail)
 
 
 def test_pages_that_do_not_exist_are_keys_of_zeros() -> None:

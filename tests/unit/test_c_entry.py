@@ -145,7 +145,7 @@ def test_mla_decode_runs_what_the_plan_would_run(
         values = library.fill(name, extents)
         key = plan.choose(0, batch, query_len, heads, entries)
         assert library.pick(name, where, sms, values) == key
-        _, workspace, counters = plan.size(sms or 132, key, plan.work(batch, query_len, heads)[1])
+        _, workspace, counters = plan.size(sms or 132, key, *reversed(plan.work(batch, query_len, heads)))
         assert library.scratch(name, where, sms, values) == [whole(workspace * 4), whole(counters * 4)]
         seen.add(key)
     assert seen == set(plan.tilings)
@@ -257,7 +257,7 @@ def test_kernels_get_what_the_plan_would_pass(name: str, library: Library) -> No
             assert is_tensor(row, value), arg.name
     rest = told[len(given) :]
     if scaled_last:
-        parts, *sizes = plan.size(100, key, plan.work(dims["batch"], dims["query_len"], dims["heads"])[1])
+        parts, *sizes = plan.size(100, key, *reversed(plan.work(dims["batch"], dims["query_len"], dims["heads"])))
         assert [row[5] for row in rest[:2]] == sizes
         assert [row[1] for row in rest[:2]] == [workspace, zeroed]
         assert (rest[2][0], floats[len(given) + 2]) == (3, 0.25)

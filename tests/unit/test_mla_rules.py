@@ -11,13 +11,14 @@ from mla_specs import MLA, PAIRED, QUANTISED, bind_mla, mla_candidate
 
 from cutegen.arch import ARCHS, Arch
 from cutegen.diagnostics import SpecError
-from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS, SPARSE_KEYS
+from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS, FIXED_CUT, SPARSE_KEYS
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.mla_decode.rules import refusals
 
 TWO = {"variant": "seesaw_2cta", "unit": 2, "split_columns": False}
 SM120 = ARCHS["sm_120a"]
 
+INVARIANT = MLA + "invariance: batch\n"
 READY = MLA + "pdl: {ready: [block_table, kv_cache]}\n"
 # (rule, spec, illegal knobs, what the reason and the remedy say, legal neighbour, arch that refuses)
 CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arch]] = [
@@ -57,6 +58,11 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
     ("keys-ahead", QUANTISED, {"pdl_load_ahead": True}, ("decoded behind the wait", "drop load_ahead"), {}, SM90),
     ("decoder-registers", QUANTISED, {"producer_registers": 80}, ("80 registers, it needs 88", "use at least 88"), {},
      SM90),
+    ("invariant-cut", INVARIANT, {"unit": "any"}, ("at units of 2 key blocks", "use unit 2, or drop `inv"), {}, SM90),
+    ("invariant-cut", INVARIANT, {"split_columns": True}, ("depend on the batch", "write false, or"), {}, SM90),
+    ("invariant-cut", INVARIANT, {"max_splits": "any"}, ("has a place", "use 8, or"), {"max_splits": 255}, SM90),
+    ("invariant-cut", INVARIANT, {"max_splits": 256}, ("has a place", "use at most 255"), {"max_splits": 1}, SM90),
+    ("invariant-cut", INVARIANT, {"join_ratio": 25}, ("bounds nothing", "split_kv: {keys: 512}"), {}, SM90),
     ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "219 KiB", "99 KiB"), {}, SM120),
 ]  # fmt: skip
 
@@ -93,6 +99,9 @@ def test_two_ctas_where_every_promised_call_has_pairs(text: str) -> None:
         ("page-size", "dtype", "kv_cache: {page_size: 48}\ndtype", ("48 tokens", "use 32 or 64")),
         ("page-size", "dtype", "kv_cache: {page_size: 1}\ndtype", ("1 tokens", "use 16")),
         ("page-size", "dtype", "kv_cache: {page_size: 256}\ndtype", ("256 tokens", "use 128")),
+        ("fixed-cut", "dtype", "invariance: batch\nsplit_kv: {keys: 200}\ndtype", ("has 200 keys", "use 256")),
+        ("fixed-cut", "dtype", "invariance: batch\nsplit_kv: {keys: 1}\ndtype", ("blocks of 64", "use 128")),
+        ("fixed-cut", "dtype", "split_kv: {keys: 512}\ndtype", ("cut by their own lengths", "`invariance: batch`")),
         ("promised-extent", "[16, 128]", "[16, 256]", ("heads goes up to 256", "at most 128")),
         ("promised-extent", "[1, 4]", "17", ("query_len goes up to 17", "at most 16")),
     ],
@@ -111,7 +120,11 @@ def test_problem_rules_are_said_at_once_and_at_their_keys() -> None:
     with pytest.raises(SpecError) as caught:
         bind_mla(text + "latent_dim: 1\nrope_dim: 1\nkv_cache: {page_size: 3}\n")
     found = caught.value.diagnostics
-    assert {d.rule for d in found} == {rule.id for rule, _, _ in CHECKS} - {CACHE_PARTS.id, SPARSE_KEYS.id}
+    assert {d.rule for d in found} == {rule.id for rule, _, _ in CHECKS} - {
+        CACHE_PARTS.id,
+        FIXED_CUT.id,
+        SPARSE_KEYS.id,
+    }
     assert [d.location.line for d in found if d.location] == [5, 6, 7, 8, 9, 10]
 
 

@@ -155,36 +155,85 @@ def join(
     """
     given = (partial_out, partial_lse, out, lse, origin, rows, lo, splits)
     first, step = warp * splits + part - lo, splits * warps  # neighbours go to different parts
+    if joins == ALL:
+        first, step = warp, Int32(warps)
+    _join_shaped(given, rows, splits, warps, first, step, lse_scale, column_block, sink, column_blocks, 2)
+
+
+@cute.jit
+def join_pieces(
+    partial_out: cute.Tensor,
+    partial_lse: cute.Tensor,
+    out: cute.Tensor,
+    lse: cute.Tensor,
+    origin: Int32,
+    rows: Int32,
+    slot: Int32,
+    pieces: Int32,
+    share: Int32,
+    shares: Int32,
+    warp: Int32,
+    warps: cutlass.Constexpr,
+    lse_scale: cutlass.Constexpr,
+    sink: cutlass.Constexpr = None,
+):
+    """`join` of pieces that parts took any number of, in slots one behind the other from `slot` on: share `share` of
+    `shares` of the rows. The order of sums follows from pieces and rows alone."""
+    given = (partial_out, partial_lse, out, lse, origin, rows, slot, pieces)
+    first, step = warp * shares + share, shares * warps
+    _join_shaped(given, rows, pieces, warps, first, step, lse_scale, Int32(0), sink, 1, 1)
+
+
+@cute.jit
+def _join_shaped(
+    given: tuple,
+    rows: Int32,
+    splits: Int32,
+    warps: cutlass.Constexpr,
+    first: Int32,
+    step: Int32,
+    lse_scale: cutlass.Constexpr,
+    column_block: Int32,
+    sink: cutlass.Constexpr,
+    column_blocks: cutlass.Constexpr[int],
+    part_slots: cutlass.Constexpr[int],
+):
+    """Chooses the loads, which decide the order of sums, by what a share of the rows is for as many as there are
+    results: whoever joins more of them keeps to that. part_slots: from one result to the next."""
     ways = 32 - Int32(cute.arch.clz(splits - 1))  # log2 of the power of two that the parts fill up to
     padded = Int32(1) << ways
-    per_row = const_expr(cute.size(out, mode=[1]) // WARP_COLUMNS // column_blocks)  # loads of a warp
+    per_row = const_expr(cute.size(given[2], mode=[1]) // WARP_COLUMNS // column_blocks)  # loads of a warp
     if const_expr(column_blocks > 1):
         padded = cutlass.max(padded, Int32(8))
     loads = Int32(16)
-    if padded >= 8 and per_row * rows * padded <= 8 * step:  # one round of 8 is enough
+    if padded >= 8 and per_row * rows * padded <= 8 * splits * warps:  # one round of 8 is enough
         loads = Int32(8)
-    if joins == ALL:  # the loads of a share, as they decide the order of sums
-        first, step = warp, Int32(warps)
     _join_as(
         SHAPES if const_expr(column_blocks == 1) else HALF_SHAPES,
         loads,
         cutlass.min(padded, loads) if const_expr(column_blocks == 1) else loads,
         (*given, first, step, ways, lse_scale, column_block, sink),
         column_blocks,
+        part_slots,
     )
 
 
 @cute.jit
 def _join_as(
-    shapes: cutlass.Constexpr, loads: Int32, depth: Int32, arguments: tuple, column_blocks: cutlass.Constexpr[int]
+    shapes: cutlass.Constexpr,
+    loads: Int32,
+    depth: Int32,
+    arguments: tuple,
+    column_blocks: cutlass.Constexpr[int],
+    part_slots: cutlass.Constexpr[int],
 ):
     """`_join_items` with the one of `shapes` that has these loads and this depth."""
     shape, *others = shapes
     if loads == shape[0] and depth == shape[1]:
-        _join_items(*arguments, column_blocks, *shape)
+        _join_items(*arguments, column_blocks, part_slots, *shape)
     else:
         if const_expr(others):
-            _join_as(others, loads, depth, arguments, column_blocks)
+            _join_as(others, loads, depth, arguments, column_blocks, part_slots)
 
 
 @cute.jit
@@ -204,6 +253,7 @@ def _join_items(
     column_block: Int32,
     sink: cutlass.Constexpr,
     column_blocks: cutlass.Constexpr[int],
+    part_slots: cutlass.Constexpr[int],
     loads: cutlass.Constexpr[int],
     depth: cutlass.Constexpr[int],
 ):
@@ -220,12 +270,12 @@ def _join_items(
     group, column = lane >> (5 - sides), lane & ((Int32(32) >> sides) - 1)
     end = origin + rows
     last = (splits - 1 - group) >> sides  # a lane has parts lo + group + (d << sides) for d up to this
-    begins = _begins(group)  # only for d = 0
+    begins = _begins(group) if const_expr(part_slots == 2) else Int32(0)  # only for d = 0
     vectors = cute.zipped_divide(partial_out, (1, 1, VECTOR))  # (8, (slots, rows, columns / 8))
     out_pairs = cute.zipped_divide(out, (1, 2))  # (2, (rows, columns / 2))
-    apart = cute.assume(slot_of(partial_out.stride[0], 0) << sides, divby=VECTOR)  # elements from d to d + 1
+    apart = cute.assume(part_slots * partial_out.stride[0] << sides, divby=VECTOR)  # elements from d to d + 1
     pairs = cute.zipped_divide(partial_lse, (1, 1, 2))  # (2, (slots, rows, 1))
-    lse_apart = cute.assume(slot_of(column_blocks * partial_lse.stride[0], 0) << sides, divby=2)
+    lse_apart = cute.assume(part_slots * column_blocks * partial_lse.stride[0] << sides, divby=2)
     for item in cutlass.range(first, ((rows + tall - 1) // tall << cuts) << sides, step, unroll=1):
         row = origin + (item >> (cuts + sides)) * tall
         at = ((item & ((Int32(1) << (cuts + sides)) - 1)) * wide << (5 - sides)) + column
@@ -233,7 +283,7 @@ def _join_items(
         norms = cute.make_rmem_tensor((2, depth, tall), Float32)  # of each part: LSE, and what its values are times
         x = cute.make_rmem_tensor((VECTOR, depth, wide, tall), partial_out.element_type)
         for r in cutlass.range_constexpr(tall):
-            slot, from_row = slot_of(lo + group, 0), cutlass.min(row + r, end - 1)
+            slot, from_row = part_slots * (lo + group), cutlass.min(row + r, end - 1)
             lse_slot = column_blocks * slot + column_block
             own = pairs[None, (lse_slot, from_row, 0)].iterator
             source = cute.make_tensor(own, cute.make_layout((2, depth), stride=(1, lse_apart)))

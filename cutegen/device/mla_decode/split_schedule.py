@@ -10,14 +10,18 @@ afterwards. Ways to cut that are compared:
   part belong to shared requests, which is charged with CUT pairs.
 
 Where no request may be cut and there are more of them than parts, `whole` has a second form: a request goes to the part
-in whose even share its middle lies. tests/property/test_split_schedule.py runs this file in plain Python.
+in whose even share its middle lies.
+
+fixed_cut.py is for requests that are cut by their own lengths alone. tests/property/test_split_schedule.py runs this
+file in plain Python.
 """
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Boolean, Int32, Uint32, const_expr
+from cutlass import Boolean, Int32, const_expr
 
 from cutegen.device.mla_decode.request_lengths import FEW, HELD, load_lengths, most_kept, read_length, within
+from cutegen.device.mla_decode.unit_sums import ceil_div, prefix_sums, units_of
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
 # LENGTH: of the first request, in keys; without meaning, and maybe never written, where the part has no keys. Two
@@ -32,36 +36,6 @@ FIELDS = 9
 
 PAIR = 128  # keys; costs are counted in pairs of key blocks whatever a unit is
 CUT = 4  # pairs; 3 and 6 were measured on an H200, within 2% of each other over batches 8 to 128
-
-
-def _units(length: Int32, unit: cutlass.Constexpr) -> Int32:
-    """Units that keys take. A shift, as a division would also round down what is negative; unit is a power of two."""
-    return (length + unit - 1) >> (unit.bit_length() - 1)
-
-
-def _ceil_div(x: Int32, y: Int32) -> Int32:
-    """x / y rounded up, x not negative and y positive: an unsigned division has no sign to look at."""
-    return Int32((Uint32(x) + Uint32(y) - 1) // Uint32(y))
-
-
-@cute.jit
-def _prefix_sums(x: cute.Tensor, lane: Int32):
-    """Of the elements 32 * i + lane in x[i]: sums of all up to each, and of all. Sums of a warp side by side."""
-    held = const_expr(cute.size(x))
-    upto = cute.make_rmem_tensor(held, Int32)
-    for i in cutlass.range_constexpr(held):
-        upto[i] = x[i]
-    for step in cutlass.range_constexpr(5):
-        for i in cutlass.range_constexpr(held):
-            below = cute.arch.shuffle_sync_up(upto[i], 1 << step)
-            if lane >= (1 << step):
-                upto[i] = upto[i] + below
-    total = Int32(0)
-    for i in cutlass.range_constexpr(held):
-        row = cute.arch.shuffle_sync(upto[i], 31)
-        upto[i] = upto[i] + total
-        total = total + row
-    return upto, total
 
 
 @cute.jit
@@ -110,7 +84,7 @@ def _finest(longest: Int32, unit: cutlass.Constexpr, join_ratio: cutlass.Constex
     while finest * (finest + 1) * join_ratio < longest * const_expr(PAIR // unit):
         finest = finest + 1
     if const_expr(max_splits > 0):
-        finest = cutlass.max(finest, _ceil_div(longest, max_splits))
+        finest = cutlass.max(finest, ceil_div(longest, max_splits))
     return finest
 
 
@@ -149,12 +123,12 @@ def _take_single(
 ):
     """An aligned cut of the only request: no other has shorter parts."""
     length = within(read_length(lengths, Int32(0)), most)
-    units = _units(length, unit)
+    units = units_of(length, unit)
     if const_expr(shares_columns is not None):
         part, parts = _share_columns(units, None, rows, part, parts, unit, shares_columns, found)
-    chunk = cutlass.max(_ceil_div(units, parts), _finest(units, unit, join_ratio, max_splits))
-    count = cutlass.max(_ceil_div(units, chunk), Int32(1))
-    size = _ceil_div(units, count)
+    chunk = cutlass.max(ceil_div(units, parts), _finest(units, unit, join_ratio, max_splits))
+    count = cutlass.max(ceil_div(units, chunk), Int32(1))
+    size = ceil_div(units, count)
     start = part * size
     if cute.arch.lane_idx() == 0:
         if const_expr(kept is not None):
@@ -204,19 +178,19 @@ def _find_among(
                 for i in cutlass.range_constexpr(lane_lengths):
                     kept[32 * i + lane] = held[i]
         for i in cutlass.range_constexpr(lane_lengths):
-            units = _units(held[i], unit)
+            units = units_of(held[i], unit)
             total = total + units
             longest = cutlass.max(longest, units)
     total = cute.arch.warp_redux_sync(total, "add")
     longest = cute.arch.warp_redux_sync(longest, "max")
     if const_expr(shares_columns is not None):
         part, parts = _share_columns(total, batch, rows, part, parts, unit, shares_columns, found)
-    each = _ceil_div(batch, parts)
+    each = ceil_div(batch, parts)
     share = cutlass.max(parts // batch, Int32(1))
     finest = _finest(longest, unit, join_ratio, max_splits)
-    even = cutlass.max(_ceil_div(total + batch * overhead, parts), finest)
+    even = cutlass.max(ceil_div(total + batch * overhead, parts), finest)
     if const_expr(max_splits > 1):  # an even cut may add a piece at either end
-        even = cutlass.max(even, _ceil_div(longest, max_splits - 1))
+        even = cutlass.max(even, ceil_div(longest, max_splits - 1))
     if lane == 0:
         found[FIRST] = batch
         found[START] = Int32(0)
@@ -229,8 +203,8 @@ def _find_among(
     if batch <= cutlass.min(parts, Int32(32 * lane_lengths)):  # then `held` has the lengths of all of them
         # The shortest chunk with which every request has parts of its own lies between these two; `chunk` itself always
         # serves. They are equal when all lengths are and parts are a multiple of the batch.
-        low = cutlass.max(_ceil_div(total, parts), finest)
-        chunk = cutlass.max(_ceil_div(longest, share), low)
+        low = cutlass.max(ceil_div(total, parts), finest)
+        chunk = cutlass.max(ceil_div(longest, share), low)
         while low < chunk:
             middle = (low + chunk) // 2
             used = Int32(0)
@@ -258,7 +232,7 @@ def _find_among(
 @cute.jit
 def _pieces(length: Int32, unit: cutlass.Constexpr, chunk: Int32) -> Int32:
     """Parts of a request of which none has more than `chunk` units."""
-    return cutlass.max(_ceil_div(_units(length, unit), chunk), Int32(1))
+    return cutlass.max(ceil_div(units_of(length, unit), chunk), Int32(1))
 
 
 @cute.jit
@@ -294,14 +268,14 @@ def _take_aligned(
     counts = cute.make_rmem_tensor(held.shape, Int32)
     for i in cutlass.range_constexpr(cute.size(held)):
         counts[i] = _pieces(held[i], unit, chunk) if 32 * i + lane < batch else Int32(0)
-    upto, _ = _prefix_sums(counts, lane)
+    upto, _ = prefix_sums(counts, lane)
     request, first, count, length = Int32(-1), Int32(0), Int32(1), Int32(0)
     for i in cutlass.range_constexpr(cute.size(held)):
         if upto[i] - counts[i] <= part and part < upto[i]:
             request, first, count, length = 32 * i + lane, upto[i] - counts[i], counts[i], held[i]
     if request >= 0:
-        units = _units(length, unit)
-        size = _ceil_div(units, count)
+        units = units_of(length, unit)
+        size = ceil_div(units, count)
         start = (part - first) * size
         found[FIRST] = request
         found[START] = start
@@ -336,9 +310,9 @@ def _take_even(
             load_lengths(lengths, most, base, lane, held)
         costs = cute.make_rmem_tensor(lane_lengths, Int32)
         for i in cutlass.range_constexpr(lane_lengths):
-            cost = _units(held[i], unit) + overhead
+            cost = units_of(held[i], unit) + overhead
             costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
-        upto, total = _prefix_sums(costs, lane)
+        upto, total = prefix_sums(costs, lane)
         for i in cutlass.range_constexpr(lane_lengths):
             request = base + 32 * i + lane
             beyond = before + upto[i]
@@ -379,9 +353,9 @@ def _take_whole(
             load_lengths(lengths, most, base, lane, held)
         costs = cute.make_rmem_tensor(lane_lengths, Int32)
         for i in cutlass.range_constexpr(lane_lengths):
-            cost = _units(held[i], unit) + overhead
+            cost = units_of(held[i], unit) + overhead
             costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
-        upto, total = _prefix_sums(costs, lane)
+        upto, total = prefix_sums(costs, lane)
         for i in cutlass.range_constexpr(lane_lengths):
             request = base + 32 * i + lane
             owner = cutlass.min((before + upto[i] - (costs[i] + 1) // 2) // even, parts - 1)

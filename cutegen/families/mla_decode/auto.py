@@ -8,7 +8,16 @@ from typing import Any
 
 from cutegen.arch.architecture import SETMAXNREG_MIN, Arch
 from cutegen.families.decide import Choice, first_legal
-from cutegen.families.mla_decode.candidate import ANY, BOTH, MAX_UNIT, SINGLE_CALLS, SINGLE_ROWS, Candidate
+from cutegen.families.mla_decode.candidate import (
+    ANY,
+    BOTH,
+    JOIN_RATIO,
+    MAX_UNIT,
+    MOST_PIECES,
+    SINGLE_CALLS,
+    SINGLE_ROWS,
+    Candidate,
+)
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive, row_registers
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rules import refusals
@@ -28,12 +37,19 @@ BEST_FIRST = (
 MEASURED: dict[str, tuple[object, str]] = {
     "max_splits": (ANY, "balances the SMs; 1 makes each request's result independent of the others"),
     "overhead": (2, "loading Q, storing O and filling the pipeline take about as long as two pairs of blocks"),
-    "join_ratio": (100, "a pair of key blocks takes about as long as joining 100 parts; 25 was up to 5% slower"),
+    "join_ratio": (JOIN_RATIO, "a pair of key blocks takes about as long as joining 100 parts; 25 was up to 5% slower"),
     "pdl_wait": (
         PDL_WAIT,
         "overlaps its setup and a guess of its work with the tail of the preceding kernel, if that one triggers",
     ),
     "pdl_trigger": (PDL_TRIGGER, why_trigger("2%")),
+}
+# Where bits may not depend on the batch.
+INVARIANT: dict[str, tuple[object, str]] = {
+    "max_splits": (MOST_PIECES, "parts of a request, by its own length alone; each has a place in the workspace"),
+    "unit": (MAX_UNIT, "every call cuts requests at the same places"),
+    "split_columns": (False, "would depend on the batch"),
+    "join_ratio": (JOIN_RATIO, "bounds nothing: requests are cut by their own lengths alone"),
 }
 # Of a quantised cache: no other order has been measured.
 DECODING_FIRST = (
@@ -79,6 +95,8 @@ def candidates(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
         proposals = {"variant": (variant, why), **MEASURED, "prefetch": (prefetch, why_prefetch)}
         proposals["unit"] = _unit(problem, variant)
         proposals["split_columns"] = _split_columns(variant, fixed.get("max_splits", MEASURED["max_splits"][0]))
+        if problem.piece:
+            proposals |= INVARIANT
         proposals |= _ahead(problem, fixed)
         values = {field: value for field, (value, _) in proposals.items()}
         values |= {"producer_registers": producer, "consumer_registers": consumer}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.dtypes import DTYPES
-from cutegen.families.mla_decode.problem import KEYS, MlaProblem
-from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS
+from cutegen.families.mla_decode.problem import KEYS, PIECE_KEYS, MlaProblem
+from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS, FIXED_CUT
 from cutegen.runtime.mla_decode.cache_format import SCALE_BYTES, CacheFormat
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 
 if TYPE_CHECKING:
-    from cutegen.families.mla_decode.spec import KvCache, MlaSpec
+    from cutegen.families.mla_decode.spec import KvCache, MlaSpec, SplitKv
     from cutegen.spec import SpecDocument
 
 
@@ -38,11 +38,21 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
         cache=_cache_format(spec.kv_cache),
         topk=topk,
         sink=spec.sink,
+        piece=_split(spec).keys or PIECE_KEYS if spec.invariance == "batch" else 0,
         ready=tuple(sorted(spec.pdl.ready, key=KEYS.index)),
     )
+    if _split(spec).keys and not problem.piece:
+        reason = "only requests that are cut by their own lengths have parts of so many keys"
+        remedy = "write `invariance: batch`, or leave `keys` out"
+        raise SpecError([doc.diagnostic(FIXED_CUT.id, ("split_kv", "keys"), reason, remedy)])
     if found := [*_part_findings(spec.kv_cache, doc)] or [*_findings(problem, doc)]:
         raise SpecError(found)
     return problem
+
+
+def _split(spec: MlaSpec) -> SplitKv:
+    assert not isinstance(spec.split_kv, (str, int))  # a number stands for a section of it
+    return spec.split_kv
 
 
 def _cache_format(cache: KvCache) -> CacheFormat | None:

@@ -25,7 +25,9 @@ _LESS = [f"{rows} of {batch if batch > 1 else 'one'}" for rows, batch in SINGLE_
 SINGLE_CALLS = "up to {} rows of {} requests, ".format(*SINGLE_BLOCKS[0]) + " or ".join(_LESS)
 MAX_OVERHEAD = 64  # pairs of blocks; a request that costs more than 8192 keys beside its own is no request
 MAX_JOIN_RATIO = 1024
+JOIN_RATIO = 100  # unless a spec or a winner says another one
 MAX_PREFETCH = 1  # pairs of blocks: the K warp knows the pages of one pair ahead
+MOST_PIECES = 8  # parts of a request, where bits may not depend on the batch
 ANY = "any"
 
 

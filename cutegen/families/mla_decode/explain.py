@@ -36,6 +36,7 @@ from cutegen.runtime.mla_decode.tiling import (
     MlaTiling,
     fewest_keys,
     parts_of,
+    piece_elements,
     row_blocks,
     shares_columns,
     workspace_elements,
@@ -114,6 +115,9 @@ def _problem(resolved: ResolvedMla) -> Section:
         parts = ", ".join(f"{name} {begin}..{begin + size - 1}" for name, (begin, size) in p.cache.parts.items())
         scaled = "one scale, kv_scale" if p.cache.per_tensor else f"a scale for {p.cache.scale_block} values"
         lines = (*lines, f"a row of kv_cache is {p.row_bytes} bytes: {parts}; {scaled}")
+    if p.piece:
+        cut = f"requests are cut into pieces of {p.piece} keys, up to split_kv.max, whatever else is in the batch"
+        lines = (*lines, f"{cut}: bits depend on no other request, and not on the number of SMs")
     if p.sink:
         lines = (
             *lines,
@@ -170,6 +174,8 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     blocks, parts = row_blocks(rows, numbers.cluster), parts_of(rows, numbers.cluster, device.sms)
     unit = numbers.unit
     kib = workspace_elements(rows, parts) * 4 // 1024
+    if problem.piece:
+        kib = piece_elements(requests, numbers.max_splits, rows) * 4 // 1024
     cuts, overhead = -(-kv_len // (unit * KEY_BLOCK)), numbers.overhead * MAX_UNIT // unit
     shared = shares_columns(requests if requests > 1 else None, rows, parts, requests * cuts * unit)
     halves = 2 if numbers.split_columns and shared else 1
@@ -181,13 +187,21 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
         units, said = "pairs", f"pairs of {KEY_BLOCK}-key blocks"
     flops, moved = traffic(problem, requests, rows, kv_len)
     padded = 1e6 * flops * blocks * ROW_BLOCK / (rows * device.flops_16bit)
+    keys = f"{requests} x {cuts} {said}, and {overhead} {units}' worth a request"
+    even = f"{share} {units}' worth a part; the device cuts near it, at requests where that is as fast"
+    if problem.piece:
+        most = -(-cuts * unit * KEY_BLOCK // problem.piece)
+        size = -(-cuts // min(most, numbers.max_splits))
+        pieces = -(-cuts // size)
+        keys = f"{requests} x {cuts} {said} in {pieces} pieces of {size}, by the length of each request alone"
+        even = f"pieces of a part, all requests being as long: at most {-(-requests * pieces // parts)}"
     table = (
         ("kernel", tiling.name),
         ("rows", f"{heads} heads x {rows // heads} = {rows}: {blocks} x {ROW_BLOCK}, "
                  f"{100 * rows // (blocks * ROW_BLOCK)}% of them used"),
         ("CTAs", f"{ctas} = {blocks * parts * halves} of {device.sms} SMs"),
-        ("keys", f"{requests} x {cuts} {said}, and {overhead} {units}' worth a request"),
-        ("even share", f"{share} {units}' worth a part; the device cuts near it, at requests where that is as fast"),
+        ("keys", keys),
+        ("even share", even),
         ("workspace", f"{kib} KiB"),
         *roofline(device, flops, moved, device.flops_16bit),
         ("with padded rows", f"{padded:.4g} us of tensor core"),

@@ -11,6 +11,7 @@ from cutegen.runtime.mla_decode.tiling import (
     ROW_BLOCK,
     fewest_keys,
     parts_of,
+    piece_elements,
     row_blocks,
     semaphore_count,
     work_of,
@@ -38,7 +39,7 @@ def c_entry(plan: Any, translate: Translator) -> CEntry | str:
         keys=keys,
         least_sms=tuple(plan.least_sms(key) for key in keys),
         code=_pick(plan, extents, keys, work, width, translate)
-        + _size(plan, rows, parts, translate)
+        + _size(plan, work, parts, translate)
         + _check(plan, extents, scale),
         helpers=(WINNERS,),
         scratch=plan.scratch,
@@ -71,10 +72,14 @@ static int pick_ENTRY(const BUNDLE_device *device, num sms, const num *e) {{
 """
 
 
-def _size(plan: Any, rows: str, parts: str, translate: Translator) -> str:
+def _size(plan: Any, work: str, parts: str, translate: Translator) -> str:
+    rows = f"{work}.v[1]"
     clusters = ", ".join(str(t.cluster) for t in plan.tilings.values())
     blocks = f"{translate.function(row_blocks)}({rows}, cluster_ENTRY[key])"
     workspace = f"{translate.function(workspace_elements)}({rows}, parts)"
+    if plan.batch_invariant:  # one number for all tilings
+        (most,) = {t.max_splits for t in plan.tilings.values()}
+        workspace = f"{translate.function(piece_elements)}({work}.v[0], {most}, {rows})"
     counters = f"{translate.function(semaphore_count)}({rows}, cluster_ENTRY[key], parts)"
     return f"""\
 static const num cluster_ENTRY[] = {{{clusters}}};

@@ -11,6 +11,7 @@ from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, work_of
 
 Ready: TypeAlias = Literal["block_table", "kv_cache"]  # inputs that a spec may promise to be there early
 BYTE = DType("u8", 8, BYTES, "Uint8")  # of a quantised cache; no element type of the spec language
+PIECE_KEYS = 512  # of a piece where bits may not depend on the batch, unless a spec says another number
 KEYS: tuple[Ready, ...] = ("block_table", "kv_cache")  # what keys are read from; lengths are guessed, and checked
 
 
@@ -35,7 +36,8 @@ class MlaProblem:
     heads, query_len: promised (low, high), equal for a constant. ready: inputs that were written before the kernel in
     front could start. cache: the rows of a quantised cache; None: they are of `dtype`. topk: promised (low, high) of
     a token's indices; None: keys are dense, those of a block table. sink: e^sink[h] is added to the sum of weights by
-    which out is divided, and not to lse.
+    which out is divided, and not to lse. piece: keys of the pieces that requests are cut into where their bits may
+    depend on nothing else; 0: they may depend on the whole batch.
     """
 
     dtype: DType
@@ -52,6 +54,7 @@ class MlaProblem:
     cache: CacheFormat | None = None
     topk: tuple[int, int] | None = None
     sink: bool = False
+    piece: int = 0
 
     @property
     def sparse(self) -> bool:
@@ -158,8 +161,9 @@ class MlaProblem:
     @property
     def scratch(self) -> tuple[MlaTensor, ...]:
         """Buffers of the caller, behind the outputs: see cutegen.runtime.mla_decode.tiling for their sizes."""
+        slots = f"{self.requests} x split_kv.max" if self.piece else "2 x parts"
         return (
-            MlaTensor("workspace", DTYPES["f32"], ("2 x parts x rows x 258",), "partial results of cut requests"),
+            MlaTensor("workspace", DTYPES["f32"], (f"{slots} x rows x 258",), "partial results of cut requests"),
             MlaTensor("semaphores", DTYPES["i32"], ("row blocks x parts",), "zero at first, left zero by every launch"),
         )
 

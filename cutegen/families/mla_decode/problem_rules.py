@@ -102,6 +102,25 @@ def promised_extent(problem: MlaProblem, key: str) -> Fault | None:
     return f"{key} goes up to {high}; {most} is the most", f"use at most {most}"
 
 
+FIXED_CUT = Rule(
+    "fixed-cut",
+    f"the keys of a part that `invariance: batch` cuts are a multiple of {2 * KEY_BLOCK}",
+    "Requests are then cut by their own lengths alone, at pairs of key blocks: `split_kv: {keys: 512, max: 8}` makes "
+    "parts of 512 keys, and of requests with more than 8 times that 8 longer ones. Without `invariance: batch` parts "
+    "are as long as balances the SMs, and `keys` has no meaning.",
+    "invariance: batch\nsplit_kv: {keys: 500}",
+)
+
+
+@_declare(FIXED_CUT, ("split_kv", "keys"))
+def fixed_cut(problem: MlaProblem, key: str) -> Fault | None:
+    step = 2 * KEY_BLOCK
+    if problem.piece % step == 0:
+        return None
+    reason = f"a part has {problem.piece} keys; it is made of pairs of blocks of {KEY_BLOCK}"
+    return reason, f"use {max(step, round(problem.piece / step) * step)}"
+
+
 SPARSE_KEYS = Rule(
     "sparse-keys",
     "sparse keys go with `mask: none`, and nothing is ready before the preceding kernel",

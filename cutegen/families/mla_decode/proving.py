@@ -33,9 +33,13 @@ class MlaProving:
     def list_problems(self, plan: MlaPlan) -> Iterator[Problem]:
         """One key up to thousands, lengths around every edge of blocks and pages, both ends of the promised ranges."""
         yield from list_sparse_problems(plan) if plan.sparse else self._list_dense_problems(plan)
-        (low, high), (few, _) = ends(plan.heads), ends(plan.query_len)
+        (low, high), (few, many) = ends(plan.heads), ends(plan.query_len)
         most = ends(plan.topk)[1] if plan.sparse else 3000
-        if all(t.max_splits == 1 for t in plan.tilings.values()):  # whichever tiling one and many requests run on
+        if plan.batch_invariant:
+            for name, batch, tokens, heads in (("alone and together", 40, many, low), ("of most heads", 7, few, high)):
+                dims = dict(zip(plan.dims, (batch, tokens, heads, most if plan.sparse else 6 * most)))
+                yield Problem(name, dims, None, ("alone",), Draw("random", peaked=True))
+        elif all(t.max_splits == 1 for t in plan.tilings.values()):  # whichever tiling one and many requests run on
             dims = dict(zip(plan.dims, (40, few, high, most)))
             yield Problem("never cut", dims, None, ("alone",), Draw("long", peaked=True))
         dims = dict(zip(plan.dims, (0, few, low, min(most, KEY_BLOCK))))
@@ -72,6 +76,11 @@ class MlaProving:
             yield problem("pages of a pool of layers", Draw("random", pitch=True), 7, many, odd, 500)
 
     def list_small_problems(self, plan: MlaPlan, sms: int) -> Iterator[Problem]:
+        if plan.batch_invariant:
+            (low, _), (few, _) = ends(plan.heads), ends(plan.query_len)
+            most = plan.piece_keys + 2 * KEY_BLOCK + 1
+            dims = dict(zip(plan.dims, (2, few, low, min(most, ends(plan.topk)[1]) if plan.sparse else most)))
+            yield Problem("alone and together", dims, None, ("alone",), Draw("long", peaked=True))
         if plan.sparse:
             yield from list_small_sparse_problems(plan, sms)
             return

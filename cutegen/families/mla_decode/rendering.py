@@ -135,7 +135,8 @@ class KernelText:
     do. threads: of named barriers, by the constant of their number. box_rows: keys of one TMA copy; boxes: copies that
     fill a tile. query_boxes: rows of Q of one TMA copy, ascending. guesses: whether a part is found
     before the wait as well. cache: where it is quantised. sparse: keys are named by indices. table, lengths: the
-    arguments that say where keys are and how many. sink: whether there is one."""
+    arguments that say where keys are and how many. sink: whether there is one. piece: pairs of key blocks of a piece
+    where requests are cut by their own lengths alone, else 0."""
 
     name: str
     title: str
@@ -168,6 +169,7 @@ class KernelText:
     table: str
     lengths: str
     sink: bool
+    piece: int
 
 
 def kernel_text(resolved: ResolvedMla) -> KernelText:
@@ -175,7 +177,8 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
     first = resolved.tilings[0]
     barriers = list_named_barriers(problem)
     only = ["Uint8"] * (problem.cache is not None) + ["Int16"] * (not problem.by_rows)
-    only += ["Boolean"] * (not problem.sparse)  # a mask by lengths
+    # A mask by lengths, and whether a piece is a request's last.
+    only += ["Boolean"] * (not problem.sparse or problem.piece > 0)
     halves = problem.page_size > KEY_BLOCK  # a block is a part of a page
     _, lse = problem.outputs
     return KernelText(
@@ -214,6 +217,7 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         table=problem.table,
         lengths=problem.lengths,
         sink=problem.sink,
+        piece=problem.piece // (2 * KEY_BLOCK),
     )
 
 
@@ -278,6 +282,7 @@ class PlanText:
     cache: CacheFormat | None
     topk: str
     sink: bool
+    piece: int
     requests: str
 
 
@@ -303,6 +308,7 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         cache=p.cache,
         topk=str(resolved.dims["topk"]) if p.sparse else "",
         sink=p.sink,
+        piece=p.piece,
         requests=p.requests,
     )
 

@@ -12,6 +12,7 @@ from cutegen.families.mla_decode.auto import choose, choose_instance
 from cutegen.families.mla_decode.candidate import KNOBS, SINGLE_BLOCKS, Candidate, keep_single
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import CALL_DIMS, ResolvedMla
+from cutegen.families.mla_decode.rules import other_cut
 from cutegen.families.mla_decode.tiling import describe_tiling
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import DeviceRow, DispatchRow, Outcome, Portfolio, When
@@ -49,7 +50,7 @@ def resolve(
         (*CALL_DIMS, problem.length),
         problem.length,
         complete=lambda fixed: choose_instance(problem, {"variant": decided.candidate.variant, **fixed}, arch),
-        refuse=lambda c: None,
+        refuse=lambda c: other_cut(problem, decided.candidate, c),
     )
     resolved = _assemble(spec, doc, problem, decided, read.kept)
     names = {t.candidate: t.name for t in resolved.tilings}
@@ -95,8 +96,8 @@ def _assemble(
 
 
 def _said(problem: MlaProblem) -> dict[str, object]:
-    """Its fields, but for a format of the cache, sparse keys and a sink where it has none."""
-    optional = ("cache", "topk", "sink")
+    """Its fields, but for a format of the cache, sparse keys, a sink and pieces where it has none."""
+    optional = ("cache", "topk", "sink", "piece")
     return {name: value for name, value in asdict(problem).items() if name not in optional or value}
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from cutegen.arch.architecture import SETMAXNREG_STEP, Arch
 from cutegen.diagnostics import Rule
-from cutegen.families.mla_decode.candidate import ANY, BOTH, SINGLE_CALLS, SINGLE_ROWS, Candidate
+from cutegen.families.mla_decode.candidate import (
+    ANY,
+    BOTH,
+    JOIN_RATIO,
+    MAX_UNIT,
+    MOST_PIECES,
+    SINGLE_CALLS,
+    SINGLE_ROWS,
+    Candidate,
+)
 from cutegen.families.mla_decode.derived import (
     CONSUMERS,
     COPY_REGISTERS,
@@ -16,14 +25,14 @@ from cutegen.families.mla_decode.derived import (
 )
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rule_book import BOOK
-from cutegen.families.refusal import Objection, kib
+from cutegen.families.refusal import Objection, Refusal, kib
 from cutegen.families.register_rules import (
     REGISTER_FILE,
     REGISTER_VALUES,
     check_file,
     check_value,
 )
-from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, MAX_PARTS, ROW_BLOCK
 
 # What a consumer thread needs beside O, S and P: descriptors, row statistics, loop state. With 8 fewer the compiler
 # spills, in pairs of CTAs first.
@@ -139,6 +148,56 @@ def split_columns(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | 
     if c.max_splits == 1:
         return "split_kv is 1: no request is cut, and nothing is joined", "write false, or leave it `auto`"
     return None
+
+
+INVARIANT_CUT = Rule(
+    "invariant-cut",
+    "with `invariance: batch` requests are cut at pairs of key blocks, into a number of parts that has a bound, and no "
+    "two CTAs share columns",
+    "A request is cut by its own length alone, so that its bits depend on no other request, and not on how many SMs "
+    "there are. Single key blocks and shared columns are for calls of few requests, and would be another cut, or other "
+    "partial results; and each part has a place in the workspace.",
+    "invariance: batch\nscheduler: {unit: 1}",
+)
+OR_DROP = "or drop `invariance: batch`"
+
+
+@BOOK.declare_form(INVARIANT_CUT, "unit")
+def invariant_unit(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not problem.piece or c.unit == MAX_UNIT:
+        return None
+    return f"requests are cut at units of {MAX_UNIT} key blocks, whatever the batch", f"use unit {MAX_UNIT}, {OR_DROP}"
+
+
+@BOOK.declare_form(INVARIANT_CUT, "split_columns")
+def invariant_columns(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not problem.piece or not c.split_columns:
+        return None
+    return "whether two CTAs share columns would depend on the batch", f"write false, {OR_DROP}"
+
+
+@BOOK.declare_form(INVARIANT_CUT, "max_splits")
+def invariant_parts(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not problem.piece or (c.max_splits != ANY and int(c.max_splits) <= MAX_PARTS):
+        return None
+    most = f"at most {MAX_PARTS}" if c.max_splits != ANY else f"{MOST_PIECES}"
+    return "each part of a request has a place in the workspace, and is counted", f"use {most}, {OR_DROP}"
+
+
+@BOOK.declare_form(INVARIANT_CUT, "join_ratio")
+def invariant_join_ratio(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not problem.piece or c.join_ratio == JOIN_RATIO:
+        return None
+    reason = "requests are cut by their own lengths alone, and join_ratio bounds nothing"
+    return reason, f"write `split_kv: {{keys: {problem.piece}}}` for parts of so many keys, {OR_DROP}"
+
+
+def other_cut(problem: MlaProblem, default: Candidate, c: Candidate) -> Refusal | None:
+    """What refuses a kernel beside the default of its spec: it cuts requests into another number of parts."""
+    if not problem.piece or c.max_splits == default.max_splits:
+        return None
+    reason = f"split_kv.max = {c.max_splits}, but the default's is {default.max_splits}, and one batch has one cut"
+    return Refusal(INVARIANT_CUT.id, ("max_splits",), reason, f"use {default.max_splits}, {OR_DROP}", None, form=False)
 
 
 @BOOK.declare_form(

@@ -14,7 +14,7 @@ from cutegen.families.mla_decode.candidate import (
     Kernel,
     Variant,
 )
-from cutegen.families.mla_decode.problem import Ready
+from cutegen.families.mla_decode.problem import PIECE_KEYS, Ready
 from cutegen.families.pdl import Pdl
 from cutegen.families.tune_section import TuneSection
 from cutegen.spec.base import Auto, Bench, Exactly, KernelSpec, Positive, Range, Section, knob
@@ -95,6 +95,11 @@ class SplitKv(Section):
     max: Positive | Literal["any"] | Auto = knob(
         "Most parts of one request. 1: none is ever cut, so a request's result does not depend on the others; any: "
         "what balances the SMs."
+    )
+    keys: Positive | None = Field(
+        default=None,
+        description="With `invariance: batch`, keys of a part, a multiple of 128: a request has as many parts as that "
+        f"gives, up to `max`, and then longer ones. By default {PIECE_KEYS}.",
     )
 
 
@@ -203,6 +208,7 @@ class MlaSpec(KernelSpec):
 
     meaning: ClassVar[frozenset[str]] = frozenset(
         {"dtype", "heads", "query_len", "latent_dim", "rope_dim", "q", "mask", "kv_cache", "keys", "sink", "lse"}
+        | {"invariance"}
     )
     promised: ClassVar[str] = "in the spec"
     no_dim: ClassVar[str] = "no dim is named"
@@ -238,6 +244,11 @@ class MlaSpec(KernelSpec):
         description="Whether a call takes an attention sink: a logit of each head that takes weight and has no value.",
     )
     lse: Lse = Lse()
+    invariance: Literal["none", "batch"] = Field(
+        default="none",
+        description="batch: the bits of a request depend neither on the other requests of a call nor on the number of "
+        "SMs, so requests are cut by their own lengths alone, at pairs of key blocks.",
+    )
     split_kv: Annotated[
         SplitKv | Annotated[Literal[1], Exactly] | Auto,
         BeforeValidator(_refuse_bare_number),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cutegen.arch import ARCHS
 from cutegen.families.decide import written_knobs
 from cutegen.families.knobs import plain
-from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, Candidate, keep_single
+from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, MAX_UNIT, Candidate, keep_single
 from cutegen.families.mla_decode.resolved import CALL_DIMS, ResolvedMla
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.refusal import Refusal
@@ -67,6 +67,9 @@ class MlaSpace:
         found = [replace(default, **dict(zip(values, combination))) for combination in product(*values.values())]
         if not any_listed:  # what nobody asked for is not to be refused either
             found = [c for c in found if c.cluster == 1 or not c.split_columns]
+            if self.problem.piece:  # cut by lengths alone, so that no other cost bounds how finely
+                found = [c for c in found if (c.unit, c.join_ratio) == (MAX_UNIT, default.join_ratio)]
+                found = [c for c in found if not c.split_columns]
         for candidate in sorted(found, key=lambda c: sum(getattr(c, f) != getattr(default, f) for f in SEARCH)):
             why = "listed in the spec" if any_listed else "beside the default"
             yield Proposal(candidate, self.describe(candidate), why, tuple(self._refuse(candidate, problem)))

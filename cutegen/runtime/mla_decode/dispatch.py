@@ -15,8 +15,10 @@ from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, ROPE_DIM
 from cutegen.runtime.mla_decode.tiling import (
     ROW_BLOCK,
+    MlaTiling,
     fewest_keys,
     parts_of,
+    piece_elements,
     row_blocks,
     semaphore_count,
     work_of,
@@ -47,6 +49,7 @@ class MlaDispatch(MeasuredPlan):
     cache_format: ClassVar[CacheFormat | None] = None
     topk: ClassVar[Extent | None] = None
     has_sink: ClassVar[bool] = False
+    piece_keys: ClassVar[int] = 0
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         length: dict[str, Extent] = {"kv_len": (0, None)} if self.topk is None else {"topk": self.topk}
@@ -116,6 +119,12 @@ class MlaDispatch(MeasuredPlan):
         return work_of(batch, query_len, heads, self.topk is not None)
 
     @property
+    def batch_invariant(self) -> bool:
+        """Whether the bits of a request depend on nothing but itself; then each piece of it has a place in the
+        workspace."""
+        return self.piece_keys > 0
+
+    @property
     def entry_keys(self) -> int:
         """Keys that an entry of the block table, or of the indices, stands for."""
         return self.page_size if self.topk is None else 1
@@ -150,7 +159,8 @@ class MlaDispatch(MeasuredPlan):
     def signature(self) -> tuple[Any, ...]:
         quantised = () if self.cache_format is None else (self.cache_format,)
         sparse, sink = (() if self.topk is None else (self.topk,)), ("sink",) * self.has_sink
-        return *super().signature(), self.causal, self.lse_base, self.page_size, *quantised, *sparse, *sink
+        piece = (self.piece_keys,) * self.batch_invariant
+        return *super().signature(), self.causal, self.lse_base, self.page_size, *quantised, *sparse, *sink, *piece
 
     def choose_tiling(self, rows: int, requests: int, query_len: int, /) -> str:
         (only,) = self.tilings
@@ -178,7 +188,8 @@ class MlaDispatch(MeasuredPlan):
     def workspace_shapes(self, batch: int, rows: int, sm_count: int | None = None) -> dict[str, tuple[int, ...]]:
         """The least shapes of workspace and semaphores for rows = query_len * heads, with sparse keys rows = heads, by
         name, whichever tiling runs; sm_count: of the device, by default the current one. They do not grow with the
-        batch. ValueError: neither, or less than one of them."""
+        batch, except that bits which do not depend on it (`piece_keys`) take a workspace that does; batch: of requests,
+        with sparse keys of tokens. ValueError: neither, or less than one of them."""
         if sm_count is None:
             import torch
 
@@ -188,28 +199,36 @@ class MlaDispatch(MeasuredPlan):
         for name, value in (("rows", rows), ("sm_count", sm_count)):
             if value < 1:
                 raise ValueError(f"{self.name}: {name} is {value}, needs to be at least 1")
-        sizes = [_scratch_sizes(t.cluster, rows, sm_count) for t in self.tilings.values()]
+        sizes = [self._sizes_of(t, rows, sm_count, batch) for t in self.tilings.values()]
         return {"workspace": (max(s[1] for s in sizes),), "semaphores": (max(s[2] for s in sizes),)}
 
     def least_sms(self, key: str) -> int:
         return int(self.tilings[key].cluster)
 
+    def fewest_sms(self, key: str, dims: Mapping[str, int]) -> int:
+        """Those that a call of these extents needs."""
+        _, rows = self.work(dims["batch"], dims["query_len"], dims["heads"])
+        return row_blocks(rows, self.tilings[key].cluster)
+
     def _refuse_tiling(self, key: str, extents: Mapping[str, int], sms: int | None) -> None:
         super()._refuse_tiling(key, extents, sms)
         if sms is not None:
-            self.size(sms, key, self.work(extents["batch"], extents["query_len"], extents["heads"])[1])
+            requests, rows = self.work(extents["batch"], extents["query_len"], extents["heads"])
+            self.size(sms, key, rows, requests)
 
-    def size(self, sm_count: int, key: str, rows: int) -> tuple[int, int, int]:
+    def size(self, sm_count: int, key: str, rows: int, requests: int) -> tuple[int, int, int]:
         """(parts, elements of the workspace, counters) of a launch on that many SMs."""
         cluster = self.tilings[key].cluster
         if row_blocks(rows, cluster) > sm_count:
             raise ValueError(f"{self.name}: {too_many_rows(rows, cluster)}; {sm_count} are to be used")
-        return _scratch_sizes(cluster, rows, sm_count)
+        return self._sizes_of(self.tilings[key], rows, sm_count, requests)
 
-
-def _scratch_sizes(cluster: int, rows: int, sm_count: int) -> tuple[int, int, int]:
-    parts = parts_of(rows, cluster, sm_count)
-    return parts, workspace_elements(rows, parts), semaphore_count(rows, cluster, parts)
+    def _sizes_of(self, tiling: MlaTiling, rows: int, sm_count: int, requests: int) -> tuple[int, int, int]:
+        parts = parts_of(rows, tiling.cluster, sm_count)
+        elements = workspace_elements(rows, parts)
+        if self.batch_invariant:
+            elements = piece_elements(requests, tiling.max_splits, rows)
+        return parts, elements, semaphore_count(rows, tiling.cluster, parts)
 
 
 def too_many_rows(rows: int, cluster: int) -> str:

@@ -51,7 +51,7 @@ def find_later_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | N
 def _scratch_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | None) -> Iterator[Fault]:
     q = values[plan.queries[0].name]
     batch, query_len, heads, _ = q.shape
-    device, (_, rows) = q.get_device(), plan.work(batch, query_len, heads)
+    device, (requests, rows) = q.get_device(), plan.work(batch, query_len, heads)
     key = plan.choose(device, batch, query_len, heads, values["indices" if plan.sparse else "block_table"].shape[-1])
     cluster, sm_count = plan.tilings[key].cluster, plan.limit_sms(sms, key, device)
     if row_blocks(rows, cluster) > sm_count:
@@ -60,13 +60,13 @@ def _scratch_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | Non
         text = f"{plan.queries[0].name}: {too_many_rows(rows, cluster)}; {there}"
         yield Fault(ValueError, text)
         return
-    parts, elements, counters = plan.size(sm_count, key, rows)
+    parts, elements, counters = plan.size(sm_count, key, rows, requests)
     for name, needed in (("workspace", elements), ("semaphores", counters)):
         if (have := values[name].numel()) < needed:
             yield Fault(
                 ValueError,
                 f"{name}: has {have} elements; {rows} rows in {parts} parts need {needed}: "
-                f"size it by workspace_shapes({batch}, {rows}, sm_count={sm_count})",
+                f"size it by workspace_shapes({requests}, {rows}, sm_count={sm_count})",
             )
 
 

@@ -13,6 +13,8 @@ A generated plan gives, as class attributes:
     cache_format        CacheFormat(...) of a quantised cache, whose rows are uint8; else None (default)
     topk                promised indices of a token, where keys are sparse; else None (default)
     has_sink            a call takes sink, f32[heads] (default False)
+    piece_keys          keys of the pieces of requests whose bits depend on nothing but themselves: not on the rest of
+                        the batch, nor on the number of SMs; `check` proves it. Else 0 (default)
     tilings             {"seesaw": MlaTiling(...)}: a tiling's key is also its compile key
 
 and as methods:
@@ -77,6 +79,7 @@ from cutegen.runtime.mla_decode.tiling import (
     LEAST_SCALE,
     MOST_SCALE,
     ROW_BLOCK,
+    piece_elements,
     row_blocks,
     workspace_elements,
 )
@@ -106,8 +109,8 @@ class MlaPlan(MlaDispatch):
 
     def allocate_scratch(self, *inputs: Any, key: str | None = None) -> tuple[Any, ...]:
         batch, query_len, heads, _ = inputs[0].shape
-        _, rows = self.work(batch, query_len, heads)
-        shapes = self.workspace_shapes(batch, rows, self._sm_counts[inputs[0].get_device()])
+        requests, rows = self.work(batch, query_len, heads)
+        shapes = self.workspace_shapes(requests, rows, self._sm_counts[inputs[0].get_device()])
         return make_scratch(inputs[0].device, (*shapes["workspace"], *shapes["semaphores"]))
 
     def kernel_fn(self, *inputs: Any, sms: int | None = None) -> tuple[Any, Any]:
@@ -119,18 +122,22 @@ class MlaPlan(MlaDispatch):
     def launch_into(self, inputs: Sequence[Any], outputs: Sequence[Any], sms: int | None = None) -> None:
         try:
             device = inputs[0].device
-            scratch = self._own_scratch.find(device, self._own_sizes(device))
+            scratch = self._own_scratch.find(device, self._own_sizes(device, inputs[0].shape))
         except Exception as error:
             self._refuse(self.inputs, inputs, error)
             raise
         self.launch_fn(*inputs, *outputs, *scratch, sms=sms)
 
-    def _own_sizes(self, device: Any) -> tuple[int, int]:
-        """Elements of workspace and semaphores that suffice for every promised problem."""
+    def _own_sizes(self, device: Any, extents: Sequence[int]) -> tuple[int, int]:
+        """Elements of workspace and semaphores that suffice for every promised problem; where the workspace grows with
+        the batch, for all of this one's: (batch, query_len, ..)."""
         sms = self._sm_counts[-1 if device.index is None else device.index]
         _, rows = self.work(1, _largest(self.query_len), _largest(self.heads))
         blocks = max(sms, row_blocks(rows, max(t.cluster for t in self.tilings.values())))
         # parts * rows is at most a row block for each SM, and each row block for one part.
+        if self.batch_invariant:
+            requests, _ = self.work(extents[0], extents[1], 1)
+            return max(piece_elements(requests, t.max_splits, rows) for t in self.tilings.values()), blocks
         return workspace_elements(ROW_BLOCK * blocks, 1), blocks
 
     # -- reference and random problems --
@@ -229,7 +236,7 @@ class MlaPlan(MlaDispatch):
         scale, out, end = len(self.inputs) - 1, len(self.inputs), len(args)
         (low_len, high_len), (low_heads, high_heads) = _bounds(self.query_len), _bounds(self.heads)
         low_keys, high_keys = _bounds((1, None) if self.topk is None else self.topk)
-        split, work = self.split_q, self.work
+        split, work, invariant = self.split_q, self.work, self.batch_invariant
         merged = () if self.sparse else (*range(cache), out)
         key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
         check_memory, check_layouts = make_memory_check(), make_layout_check(args, [o.name for o in self.outputs])
@@ -241,11 +248,11 @@ class MlaPlan(MlaDispatch):
                 check_layouts(values)
                 q, factor = values[0], values[scale]
                 batch, query_len, heads, _ = q.shape
-                _, rows = work(batch, query_len, heads)
+                requests, rows = work(batch, query_len, heads)
                 device, limited = q.get_device(), sms is not None or self.sms is not None
                 chosen = key or choose(device, batch, query_len, heads, values[cache + 1].shape[-1])
                 count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
-                parts, elements, counters = sizes[count, chosen, rows]
+                parts, elements, counters = sizes[count, chosen, rows, requests * invariant]
                 if (
                     len(values) != end
                     or not (low_len <= query_len <= high_len and low_heads <= heads <= high_heads)

@@ -87,6 +87,11 @@ def workspace_elements(rows: int, parts: int) -> int:
     return 2 * parts * rows * (512 // 2 + 2)
 
 
+def piece_elements(requests: int, most: int, rows: int) -> int:
+    """The same for requests that their own lengths cut, into at most `most` parts: a slot for each."""
+    return requests * most * rows * (512 // 2 + 2) if most > 1 else 0
+
+
 def semaphore_count(rows: int, cluster: int, parts: int) -> int:
     """int32 counters, one per row block and part; zero before the first launch, and left zero by every launch."""
     return row_blocks(rows, cluster) * parts
