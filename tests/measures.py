@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 66,
     "names of several classes": 45,
-    "lines of cutegen/": 66868,
+    "lines of cutegen/": 67331,
     "lines of templates/": 5952,
 }
 

@@ -331,7 +331,8 @@ def baselines_for() -> dict[str, str]:
     found: dict[str, str] = {}
     for family in FAMILIES:
         if proving := load_proving(family, BasePlan.proving):
-            found |= proving.baselines_for
+            for name, what in proving.baselines_for.items():
+                found[name] = f"{found[name]}, and {what}" if name in found else what
     return found
 
 

@@ -17,6 +17,9 @@ _DISTRIBUTIONS = (
     "quack-kernels",
     "nvmath-python",
     "nvidia-cutlass-operators",
+    "flashinfer-python",
+    "liger-kernel",
+    "sglang-kernel",
 )
 # nvml.h
 _CLOCK_SM, _TEMPERATURE_GPU, _MAX_PROCESSES = 1, 0, 64

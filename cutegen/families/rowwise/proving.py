@@ -9,6 +9,8 @@ from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Roles, 
 from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.baselines import bind_compiled, bind_eager
 from cutegen.runtime.rowwise.plan import RowPlan, RowTiling
+from cutegen.runtime.rowwise.row_functions import find_function
+from cutegen.runtime.rowwise.row_libraries import FLASHINFER, LIGER, QUACK, SGL
 
 # (rows, columns) by name, and how hard they are for the kernel; each is moved to what plan and tiling have.
 PROBLEMS: Mapping[str, tuple[int, int, Sequence[Mode]]] = {
@@ -28,7 +30,11 @@ class RowProving:
     given_draw: Any = None
     ragged_draw: Any = None
     guessed_inputs: Sequence[str] = ()
-    baselines_for: Mapping[str, str] = {}
+    baselines_for: Mapping[str, str] = {
+        "quack": "norms of rows, softmax and cross-entropy",
+        **dict.fromkeys(("flashinfer", "sgl_kernel"), "norms of rows and gated activations, quantised too"),
+        "liger": "norms of rows, softmax and gated activations",
+    }
 
     def name_roles(self, plan: RowPlan) -> Roles:
         return Roles()
@@ -75,6 +81,16 @@ class RowProving:
         compiled = "what Inductor makes of the reference"
         yield Baseline("torch.compile", compiled, bind_compiled(plan), complete=False, rival="torch.compile")
         yield Baseline("torch eager", eager, bind_eager(plan), complete=False, rival="torch eager")
+        if (computed := find_function(plan)) is None:
+            return
+        if call := QUACK.get(computed.function):
+            yield Baseline("quack", call.does, call.bind(computed), call.complete, rival="quack")
+        if call := FLASHINFER.get(computed.function):
+            yield Baseline("flashinfer", call.does, call.bind(computed), call.complete, rival="FlashInfer")
+        if call := LIGER.get(computed.function):
+            yield Baseline("liger", call.does, call.bind(computed), call.complete, rival="Liger")
+        if call := SGL.get(computed.function):
+            yield Baseline("sgl_kernel", call.does, call.bind(computed), call.complete, rival="sgl-kernel")
 
     def bench_dims(self, plan: RowPlan) -> Iterator[Mapping[str, int]]:
         return (_legal(plan, *shape) for shape in SHAPES)
