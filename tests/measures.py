@@ -82,13 +82,13 @@ HELD = {
     "files with the feature gather": 88,
     "files with the feature groups": 95,
     "files with the feature block_scales": 18,
-    "files with the feature reductions": 71,
+    "files with the feature reductions": 72,
     "files with the feature load_ahead": 48,
     "files with the feature last_tile": 10,
     "names of several modules": 66,
     "names of several classes": 45,
-    "lines of cutegen/": 67331,
-    "lines of templates/": 5952,
+    "lines of cutegen/": 67531,
+    "lines of templates/": 5966,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

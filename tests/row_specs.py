@@ -140,6 +140,47 @@ rows:
   total: sum(x * y, m)
   top: max(x, m)
 """,
+    # Halves of rows, reduced together and alone, with values that are the same for some dims of rows.
+    "halves": HEAD
+    + """\
+dims: {d: [16, 256], h: 3}
+prefetch: true
+tensors:
+  x: bf16[t, h, d]
+  w: f32[d]
+  s: f32[h]
+  cos: bf16[t, d/2]
+  sin: f32[d/2]
+  y: bf16[t, h, d]
+  u: f32[t, h, d/2]
+  least: f32[t, h]
+rows:
+  z: x * rsqrt(mean(square(x), d) + 1e-6) * w
+  left: z[..., :d/2]
+  least: max_abs(z, d) + mean(left, d)
+  y: halves(left * cos - z[:, :, d/2:] * sin, s * z[..., d/2:])
+  u: left + x[..., d/2:] * least
+""",
+    # A gate and what it multiplies in one row, in blocks, without a reduction of rows.
+    "gated_blocks": HEAD
+    + """\
+tensors: {x: 'bf16[m, n]', q: 'e4m3[m, n/2]', scale: 'f32[m, ceil(n/256)]@m'}
+rows:
+  y: round_bf16(silu(x[:, :n/2]) * x[:, n/2:])
+  scale: max(max_abs(y, n, 128), 1e-4) / 448
+  q: y / scale
+""",
+    # Halves of rows that are not held.
+    "streamed_halves": HEAD
+    + """\
+bounds: []
+threads: 64
+tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]'}
+rows:
+  top: max(x, n)
+  total: sum(exp(x - top), n)
+  y: halves(exp(x[:, n/2:] - top) / total, x[:, :n/2])
+""",
     # Eight-bit elements in and out, a row longer than what a CTA has at once.
     "parts": HEAD
     + """\

@@ -8,15 +8,19 @@ product becomes two values, NAME_0 and NAME_1, and a slice becomes one of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
 from cutegen.epilogue.program import Assign, EpilogueProgram, Operand, Output, Part, Report
 from cutegen.epilogue.rules import COLUMNS, NOT_YET_SUPPORTED, SLICE
 from cutegen.epilogue.tree import (
+    Binary,
+    Call,
     Expr,
+    Halves,
     Name,
+    Number,
     Pairing,
     Reduce,
     ReportAt,
@@ -36,38 +40,41 @@ _WORDS: dict[Columns, str] = {
 
 
 def find_pairing(statements: Sequence[Assign]) -> Pairing | None:
-    """The pairing of the first slice."""
-    return next((node.pairing for node in _slices(statements)), None)
+    """The pairing of the first slice, or that of halves."""
+    nodes = (node for s in statements for node in walk(s.expr) if isinstance(node, Slice | Halves))
+    return next((node.pairing if isinstance(node, Slice) else "concatenated" for node in nodes), None)
 
 
-def _slices(statements: Sequence[Assign]) -> Iterator[Slice]:
-    return (node for s in statements for node in walk(s.expr) if isinstance(node, Slice))
-
-
-def check_columns(program: EpilogueProgram, n: str, batched: bool, report: Report) -> None:
+def check_columns(
+    program: EpilogueProgram, n: str, batched: bool, report: Report, ranks: Mapping[str, int] | None = None
+) -> None:
     """Reports slices of what has no columns, other slices than the first, and values whose columns do not agree.
 
-    n: the name of the product's columns. batched: whether the product has a batch dim.
+    n: the name of the product's columns. batched: whether the product has a batch dim. ranks: of tensors, where they
+    are rows, whose reductions are values.
     """
     has: dict[str, Columns] = {"acc": "all"}
+    rank_of_rows = max(ranks.values()) if ranks else 2 + batched
     dims = {"acc": 2 + batched}
     for operand in program.operands:
         with_columns = operand.kind in ("row_vector", "tile", "block_input")
         has[operand.name] = ("half" if operand.half else "all") if with_columns else "none"
-        dims[operand.name] = len(operand.axes)
-    declared: dict[str, Columns] = {o.name: "half" if o.half else "all" for o in program.outputs}
+        dims[operand.name] = (ranks or {}).get(operand.name, len(operand.axes))
+    outputs = (o for o in program.outputs if len(o.axes) > 1)
+    declared: dict[str, Columns] = {o.name: "half" if o.half else "all" for o in outputs}
+    declared |= {o.name: "none" for o in program.outputs if o.name not in declared}
     declared |= {o.name: "blocks" for o in program.block_outputs}
     declared |= {r.name: "half" if r.half else "all" for r in program.reductions if r.kept == "n"}
     domain: Columns = "half" if program.pairing else "all"
     for statement in program.statements:
-        path = ("epilogue", statement.name)
+        path = ("epilogue" if ranks is None else "rows", statement.name)
 
         def refuse(rule: str, span: Span, said: str, remedy: str, path: tuple[str, ...] = path) -> None:
             report(rule, path, said, remedy, span=span)
 
         for node in walk(statement.expr):
             if isinstance(node, Slice):
-                rank = dims.get(node.name, 2 + batched)
+                rank = dims.get(node.name, rank_of_rows)
                 for rule, said, remedy in _wrong_slice(node, program.pairing, has.get(node.name, "all"), rank, n):
                     refuse(rule, node.span, said, remedy)
         found = _columns(statement.expr, has, domain, n, refuse)
@@ -82,6 +89,8 @@ def check_columns(program: EpilogueProgram, n: str, batched: bool, report: Repor
         for node in walk(statement.expr):
             if isinstance(node, Reduce):
                 what = _columns(node.value, has, domain, n, lambda *_: None)
+                if ranks is not None and not node.block:
+                    continue
                 for rule, said, remedy in _wrong_reduction(node, what, program, n):
                     refuse(rule, node.span, said, remedy)
         has[statement.name] = expected or found or "all"
@@ -107,7 +116,7 @@ def _wrong_slice(
     elif node.dims not in (None, rank - 1):
         colons = "".join(":, " for _ in range(rank - 1))
         said = f"`{node.name}` has {rank} dim{'s' * (rank != 1)}, the slice {(node.dims or 0) + 1}"
-        yield SLICE, said, f"write {node.name}[{colons}0::2]" if node.extent is None else f"{node.name}[{colons}:{n}/2]"
+        yield SLICE, said, f"write {node.name}[{colons}{'0::2' if node.extent is None else f':{n}/2'}]"
 
 
 def _wrong_reduction(
@@ -133,6 +142,13 @@ def _columns(expr: Expr, has: Mapping[str, Columns], domain: Columns, n: str, re
         case Reduce(value=value, over=over, block=block):
             columns = _columns(value, has, domain, n, refuse)
             return columns and ("blocks" if block else "none" if n in over else columns)
+        case Halves(one, other):
+            for part in (one, other):
+                columns = _columns(part, has, domain, n, refuse)
+                if columns not in (None, "half"):
+                    said = f"this half has {_words(columns or 'none', n)}"
+                    refuse(COLUMNS, part.span, said, f"give it {n}/2 columns, as slices have")
+            return "all"
     first: tuple[Columns, Expr] | None = None
     ok = True
     for part in children(expr):
@@ -161,9 +177,11 @@ def split_pairs(program: EpilogueProgram) -> EpilogueProgram:
     """The epilogue of a pair of accumulators, `acc_0` and `acc_1`; a program without slices stays as it is."""
     if program.pairing is None:
         return program
-    whole = {"acc"} | {o.name for o in program.outputs if not o.half}
+    whole = {"acc"} | {o.name for o in program.outputs if not o.half and len(o.axes) > 1}
     whole |= {o.name for o in program.operands if not o.half and o.kind in ("row_vector", "tile")}
-    whole |= {s.name for s in program.statements if s.kind == "local" and _is_whole(s, whole)}
+    for s in program.statements:
+        if s.kind == "local" and _has_all(s.expr, whole):
+            whole.add(s.name)
     statements: list[Assign] = []
     for s in program.statements:
         if s.name in whole:
@@ -192,12 +210,16 @@ def pair_names(names: Sequence[str]) -> dict[str, str]:
     return {f"{name}_{i}": name for name in names for i in (0, 1)}
 
 
-def _is_whole(statement: Assign, whole: set[str]) -> bool:
-    """Whether a local has all columns: it reads, unsliced, what has them."""
-    return any(isinstance(node, Name | Stored) and node.name in whole for node in walk(statement.expr))
+def _has_all(expr: Expr, whole: set[str]) -> bool:
+    """Whether a value has all columns: it reads, unsliced, what has them."""
+    if isinstance(expr, Name | Stored):
+        return expr.name in whole
+    if isinstance(expr, Halves | Reduce):
+        return isinstance(expr, Halves)
+    return any(_has_all(part, whole) for part in children(expr))
 
 
-def _parts(tensor: Tensor, whole: set[str]) -> Iterator[Tensor]:
+def _parts(tensor: Tensor, whole: Collection[str]) -> Iterator[Tensor]:
     if tensor.name not in whole:
         yield tensor
         return
@@ -212,4 +234,14 @@ def _part(expr: Expr, index: int, whole: set[str]) -> Expr:
             return Name(f"{name}_{part}", span)
         case Name(name) | Stored(name) if name in whole:
             return replace(expr, name=f"{name}_{index}")
+        case Halves(first, second):
+            return _part(second if index else first, index, whole)
+        case Reduce(op, value, _, 0) if _has_all(value, whole):
+            one, other = (_part(value, i, whole) for i in (0, 1))
+            if op == "max_abs":
+                one, other = (Call("abs", (part,), value.span) for part in (one, other))
+            largest = Call("max", (one, other), value.span)
+            return replace(expr, value=Binary("+", one, other, value.span) if op in ("sum", "mean") else largest)
+        case Reduce("mean", value):  # of half as many
+            return replace(expr, value=Binary("*", Number(2.0, value.span), _part(value, 0, whole), value.span))
     return map_children(expr, lambda node: _part(node, index, whole))

@@ -45,6 +45,7 @@ from cutegen.epilogue.tree import (
     Compare,
     Expr,
     Gather,
+    Halves,
     Index,
     Logic,
     Name,
@@ -229,8 +230,9 @@ class _Converter:
         name = node.func.id
         if name in self.reductions and (name not in OPS or any(map(self.is_dim, node.args[1:]))):
             return self.reduce(node, self.reductions[name], depth)
-        if self.columns and name in ("index", "pick"):
-            return self.index(node) if name == "index" else self.pick(node, depth)
+        if self.columns and name in ("index", "pick", "halves"):
+            own = {"pick": self.pick, "halves": self.halves}
+            return self.index(node) if name == "index" else own[name](node, depth)
         op = None if name in FORMS else self.find_op(node.func)
         if op is None and name not in FORMS:
             return None
@@ -309,6 +311,14 @@ class _Converter:
             return None
         here = Compare("==", Index(self.columns, span), parts[1], span)
         return Reduce("sum", Where(here, parts[0], Number(0.0, span), span), (self.columns,), 0, span)
+
+    def halves(self, node: ast.Call, depth: int) -> Halves | None:
+        if len(node.args) != 2 or node.keywords:
+            said = "`halves` takes a value for each half of the columns"
+            self.refuse(OP_ARITY, node, said, "write halves(x, y)")
+            return None
+        parts = self.all(self.value, node.args, depth)
+        return None if parts is None else Halves(parts[0], parts[1], self.span(node))
 
     def where(self, node: ast.Call, depth: int) -> Where | None:
         if len(node.args) != 3:

@@ -17,6 +17,7 @@ from cutegen.epilogue.tree import (
     Call,
     Compare,
     Expr,
+    Halves,
     Logic,
     Name,
     Negate,
@@ -67,6 +68,8 @@ class _Writer:
                 return self.stored(name)
             case Slice():
                 return self.slice(expr)
+            case Halves(first, second):
+                return f"torch.cat(({self.text(first)}, {self.text(second)}), dim=-1)"
             case Reduce():
                 return self.reduce(expr)
             case Call(op, args):

@@ -145,7 +145,18 @@ class Index:
     span: Span = field(compare=False)
 
 
-Expr = Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice | Gather | Reduce | Index
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """`halves(x, y)`: a value with all columns, the first half of which is x and the second y."""
+
+    first: Expr
+    second: Expr
+    span: Span = field(compare=False)
+
+
+Expr = (
+    Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice | Gather | Reduce | Index | Halves
+)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -165,6 +176,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return condition, chosen, other
         case Reduce(value=value):
             return (value,)
+        case Halves(first, second):
+            return first, second
     return ()
 
 
@@ -181,6 +194,8 @@ def map_children(expr: Expr, convert: Callable[[Expr], Expr]) -> Expr:
             return replace(expr, parts=tuple(map(convert, parts)))
         case Reduce(value=value):
             return replace(expr, value=convert(value))
+        case Halves(first, second):
+            return replace(expr, first=convert(first), second=convert(second))
         case Where(condition, chosen, other):
             return replace(expr, condition=convert(condition), chosen=convert(chosen), other=convert(other))
     return expr

@@ -36,17 +36,17 @@ class FakeArgument:
 def list_symbols(dims: Mapping[str, Extent], args: Sequence[TensorArg]) -> Iterator[Symbol]:
     """One for each dim that is a symbol; its divisibility is what the most demanding of the tensors needs."""
     for dim, extent in dims.items():
-        if _extent(dim, extent) == dim:
+        if known_extent(dim, extent) == dim:
             multiples = (a.multiple for a in args if a.contiguous is not None and a.dims[a.contiguous] == dim)
             yield Symbol(dim, dim, max(multiples, default=1))
 
 
-def _extent(dim: str, extent: Extent) -> str | int:
+def known_extent(dim: str, extent: Extent) -> str | int:
     """The name of a symbol where the compiler must not know it: of an extent of 1 it would drop the axis."""
     return extent if isinstance(extent, int) and extent != 1 else dim
 
 
 def fake_argument(says: str, dtype: DType, arg: TensorArg, dims: Mapping[str, Extent]) -> FakeArgument:
     """Of a tensor whose dims are whole."""
-    extents = tuple(_extent(d, dims[d]) for d in arg.dims)
+    extents = tuple(known_extent(d, dims[d]) for d in arg.dims)
     return FakeArgument(says, dtype.cutlass, extents, arg.contiguous, arg.align, dtype.fit(arg.align))

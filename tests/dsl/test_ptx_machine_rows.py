@@ -38,6 +38,9 @@ SHAPES = {
     "over_rows": {"t": 23, "h": 41},
     "only_over_rows": {"m": 41, "n": 520},
     "streamed_over_rows": {"m": 40, "n": 2056},
+    "halves": {"t": 5, "d": 176},
+    "gated_blocks": {"m": 3, "n": 5920},
+    "streamed_halves": {"m": 3, "n": 4128},
     "parts": {"m": 3, "n": 9200},
 }
 READY = {"all_kinds": ["w"]}

@@ -85,6 +85,28 @@ def test_gradients_are_those_of_torch(x: Any) -> None:
             torch.testing.assert_close(ours, theirs.to(torch.bfloat16))
 
 
+def test_heads_are_normed_and_turned_as_llama_does() -> None:
+    """By torch's norm and the usual rotation of halves; angles of a token are those of all its heads."""
+    x, w = torch.randn(5, 3, 64).to(torch.bfloat16), torch.randn(64).to(torch.bfloat16)
+    angles = torch.rand(5, 32) * 6
+    normed = torch.nn.functional.rms_norm(x.double(), (64,), w.double(), eps=1e-6)
+    turned = torch.cat((-normed[..., 32:], normed[..., :32]), dim=-1)
+    cos, sin = (torch.cat((v, v), dim=-1)[:, None].double() for v in (angles.cos(), angles.sin()))
+    plan = reference("qk_norm_rope_bf16_sm90a")
+    found = plan.reference_fn(x, w, angles.cos(), angles.sin(), precision="float64")
+    torch.testing.assert_close(found, (normed * cos + turned * sin).to(torch.bfloat16))
+    assert [a.dims for a in plan.inputs] == [("t", "h", "d"), ("d",), ("t", "d/2"), ("t", "d/2")]
+
+
+def test_a_row_with_halves_has_whole_vectors_of_each() -> None:
+    problem = resolve(FORMS["gated_blocks"]).resolved.problem
+    assert (problem.vector, problem.step, problem.inputs[0].multiple, problem.outputs[0].multiple) == (8, 16, 16, 8)
+    fixed = resolve(
+        f"{HEAD}dims: {{n: 24}}\ntensors: {{x: 'bf16[m, n]', y: 'bf16[m, n/2]'}}\nrows: {{y: 'x[:, n/2:]'}}\n"
+    )
+    assert fixed.resolved.problem.vector == 4
+
+
 def test_scratch_has_a_line_for_each_cta_and_for_each_group_of_them() -> None:
     """Rows of one warp share a line; as many CTAs as rows, or as the SMs have room for."""
     plan = reference("layernorm_backward_bf16_sm90a")

@@ -21,6 +21,17 @@ def find_end(row, rows, vectors):
     return cutlass.select_(row < rows, Int32(vectors), Int32(0))
 
 
+def as_rows(tensor: cute.Tensor, like: cute.Tensor, axes: tuple, columns: bool):
+    """(rows[, columns]) of a tensor, which are numbered as those of `like`, the last dim first. axes: where each of
+    these dims, the last first, is in the tensor; its values are the same along those where it is None."""
+    extents = tuple(like.shape[len(axes) - 1 - i] for i in range(len(axes)))
+    strides = tuple(0 if axis is None else tensor.stride[axis] for axis in axes)
+    last = len(tensor.shape) - 1
+    shape = (extents, tensor.shape[last]) if columns else (extents,)
+    stride = (strides, tensor.stride[last]) if columns else (strides,)
+    return cute.make_tensor(tensor.iterator, cute.make_layout(shape, stride=stride))
+
+
 @cute.jit
 def fetch(
     row: cute.Tensor,

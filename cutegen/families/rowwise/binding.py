@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from cutegen.diagnostics import Diagnostic, SpecError
+from cutegen.diagnostics import SpecError
 from cutegen.dtypes import DTYPES
 from cutegen.epilogue import (
     Assign,
     BlockOutput,
     EpilogueProgram,
     Operand,
-    OperandKind,
     Output,
     Reduction,
+    check_columns,
+    find_pairing,
     parse_epilogue,
 )
-from cutegen.epilogue.context import ROWS
 from cutegen.epilogue.rounds import find_block_names, find_element_names, has_blocks, has_elements, name_index
 from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, REDUCTION
-from cutegen.epilogue.tree import Expr, Name, Reduce, ReduceOp, Slice, Span, Stored, reads, walk
+from cutegen.epilogue.tree import Expr, Name, Reduce, ReduceOp, Slice, Stored, reads, walk
 from cutegen.families.aliasing import IN_PLACE, refuse_alias
 from cutegen.families.generated_names import find_clashes
 from cutegen.families.rowwise.problem import RowProblem
-from cutegen.families.rowwise.rules import ROW_OUTPUT, ROW_READY, ROW_SHAPE, ROW_SUM, ROW_VECTOR
-from cutegen.families.tensor_problem import VECTOR_BYTES
-from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg
+from cutegen.families.rowwise.rules import ROW_OUTPUT, ROW_READY, ROW_SUM
+from cutegen.families.rowwise.tensors import INPUTS, WARP, RowTensors, extent, powers
+from cutegen.runtime.arguments import TensorArg
 from cutegen.spec.parse import NAME_COLLISION, RESERVED_NAME
 
 if TYPE_CHECKING:
     from cutegen.families.rowwise.spec import RowSpec
-    from cutegen.spec import KeyPath, SpecDocument, TensorDecl
+    from cutegen.spec import KeyPath, SpecDocument
 
-WARP = 32
-INPUTS = ("bf16", "f16", "f32", "e4m3", "e5m2")
 OVER_ROWS: tuple[ReduceOp, ...] = ("sum", "max", "max_abs")
 
 
@@ -49,23 +46,10 @@ def bind(spec: RowSpec, doc: SpecDocument) -> RowProblem:
     return problem
 
 
-class _Binder:
+class _Binder(RowTensors):
     def __init__(self, spec: RowSpec, doc: SpecDocument) -> None:
-        self.spec, self.doc = spec, doc
-        self.findings: list[Diagnostic] = []
+        super().__init__(spec, doc)
         self.late: set[str] = set()  # names of what depends on values of blocks
-        widest = max(spec.tensors.values(), key=lambda t: len(t.shape))
-        *rows, columns = [d.text for d in widest.shape] or [""]
-        self.rows, self.columns = tuple(rows), columns
-        self.context = replace(ROWS, columns=columns)
-
-    def report(
-        self, rule: str, path: KeyPath, message: str, remedy: str = "", *, key: bool = False, span: Span | None = None
-    ) -> None:
-        self.findings.append(self.doc.diagnostic(rule, path, message, remedy, key=key, span=span))
-
-    def refuse_tensor(self, rule: str, name: str, message: str, remedy: str) -> None:
-        self.report(rule, ("tensors", name), message, remedy)
 
     def bind(self) -> RowProblem | None:
         spec, assigned = self.spec, self.spec.rows
@@ -86,16 +70,20 @@ class _Binder:
         found = parse_epilogue(assigned, inputs, outputs, self.report, [*dims], dims, self.context, rowwise)
         if found is None or self.findings:
             return None
+        pairing = find_pairing(found)
         found, index = name_index(found, [*dims, *spec.tensors, *assigned])
         indices = (Operand(index, "index", DTYPES["f32"], False, (), None),) if index else ()
         program = EpilogueProgram(
             found,
             (*operands.values(), *indices),
             tuple(o for o in stored.values() if isinstance(o, Output)),
+            pairing,
             block_outputs=tuple(o for o in stored.values() if isinstance(o, BlockOutput)),
             reductions=tuple(r for s in found if s.name in over_rows and (r := self.reduction(s))),
         )
-        vector = self.vector()
+        if not self.check_halves(program):
+            return None
+        vector = self.vector(program.pairing is not None)
         elements, blocks = find_element_names(program), find_block_names(program)
         for s in found:
             if has_blocks(s.expr, blocks | self.late):
@@ -109,11 +97,11 @@ class _Binder:
         if self.findings:
             return None
         return RowProblem(
-            dims={name: _extent(promise) for name, promise in spec.shape_dims().items()},
+            dims={name: extent(promise) for name, promise in spec.shape_dims().items()},
             rows=self.rows,
             columns=self.columns,
-            inputs=tuple(self.argument(name, vector) for name in inputs),
-            outputs=tuple(cast(TensorArg, self.argument(name, vector)) for name in outputs),
+            inputs=tuple(self.argument(name, vector, program) for name in inputs),
+            outputs=tuple(cast(TensorArg, self.argument(name, vector, program)) for name in outputs),
             program=program,
             vector=vector,
             ready=tuple(spec.pdl.ready),
@@ -141,65 +129,33 @@ class _Binder:
         yield from (("rows", local) for local in self.spec.rows if local == name)
         yield from (("tensors", t) for t, decl in tensors.items() if name in [d.name for d in decl.shape])
 
-    def kind(self, name: str, decl: TensorDecl) -> OperandKind | None:
-        """What a tensor has values for; None after a finding."""
-        shape = tuple(d.text for d in decl.shape)
-        forms: Mapping[tuple[str, ...], OperandKind] = {
-            (): "host_scalar" if decl.dims is None else "device_scalar",
-            self.rows: "column_vector",
-            (self.columns,): "row_vector",
-            (*self.rows, self.columns): "tile",
-        }
-        kind, whole = forms.get(shape), f"{', '.join((*self.rows, self.columns))}"
-        if decl.optional:
-            self.refuse_tensor(
-                NOT_YET_SUPPORTED, name, "an optional tensor of rows is not supported yet", "drop the `?`"
-            )
-        elif not self.rows:
-            said = f"`{name}` is {decl}: there is no dim that numbers rows"
-            self.refuse_tensor(ROW_SHAPE, name, said, "declare a dim for them, such as [m, n]")
-        elif any(d.kind != "name" for d in decl.shape) or len({*shape}) < len(shape):
-            said = f"`{name}` is {decl}; dims of rows are names, each of them once"
-            self.refuse_tensor(ROW_SHAPE, name, said, "give it a name, and its extent under `dims`")
-        elif kind is None or (kind != "column_vector" and shape and decl.inner != self.columns):
-            last = f", {self.columns} contiguous" if kind else ""
-            remedy = f"the widest tensor has [{whole}]: declare [{whole}], [{self.columns}] or [{', '.join(self.rows)}]"
-            self.refuse_tensor(ROW_SHAPE, name, f"`{name}` is {decl}, which is no tensor of these rows", remedy + last)
-        elif kind == "column_vector" and decl.inner != shape[-1]:
-            self.refuse_tensor(ROW_SHAPE, name, f"`{name}` is {decl}", f"its last dim, {shape[-1]}, is contiguous")
-        else:
-            return kind
-        return None
+    def check_halves(self, program: EpilogueProgram) -> bool:
+        """Whether values that meet have the same columns, and nothing is asked of halves that the kernel has not."""
+        halves = [name for name, decl in self.spec.tensors.items() if self.is_half(decl)]
+        if not (program.pairing or halves):
+            return True
+        indices = [o.name for o in program.operands if o.kind == "index"]
+        for s in program.statements:
+            for node in walk(s.expr):
+                said, remedy = "", f"compute it in a kernel without halves of {self.columns}"
+                if isinstance(node, Slice) and node.pairing == "interleaved":
+                    said, remedy = "slices of every second column", f"take halves: x[..., :{self.columns}/2]"
+                elif isinstance(node, Reduce) and node.over != (self.columns,):
+                    said = "reductions over rows next to halves"
+                elif isinstance(node, Name) and node.name in indices:
+                    said = "places of elements next to halves"
+                if said:
+                    said = f"{said} are not supported yet"
+                    self.report(NOT_YET_SUPPORTED, ("rows", s.name), said, remedy, span=node.span)
+        if self.findings:
+            return False
 
-    def operand(self, name: str) -> Operand | None:
-        decl = self.spec.tensors[name]
-        kind = self.kind(name, decl)
-        supported = {"host_scalar": ("f32",), "device_scalar": ("f32", "i32"), "column_vector": (*INPUTS, "i32")}.get(
-            kind or "", INPUTS
-        )
-        if kind is None or not self.check_dtype(name, decl, supported):
-            return None
-        axes = {"tile": (0, 1), "row_vector": (0,), "column_vector": (0,)}.get(kind, ())
-        return Operand(name, kind, decl.dtype, False, axes, "n" if kind == "tile" else None)
+        def report(rule: str, path: KeyPath, message: str, remedy: str = "", **where: Any) -> None:
+            self.report(rule, path, self.context.say(message), self.context.say(remedy), **where)
 
-    def output(self, name: str) -> Output | BlockOutput | None:
-        decl = self.spec.tensors[name]
-        if decl.shape and decl.shape[-1].divided:
-            return self.block_output(name, decl)
-        kind = self.kind(name, decl)
-        if kind is None or not self.check_dtype(name, decl, INPUTS):
-            return None
-        if kind not in ("tile", "column_vector"):
-            dims = ", ".join(self.rows)
-            said = f"output `{name}` has no value for each row, nor for each column"
-            remedy = f"declare [{dims}, {self.columns}], [{dims}], or [{self.columns}] of a reduction over rows"
-            self.refuse_tensor(ROW_SHAPE, name, said, remedy)
-            return None
-        return Output(name, decl.dtype, False, (0, 1) if kind == "tile" else (0,), "n")
-
-    def of_columns(self, name: str) -> bool:
-        """Whether an output has a value for each column."""
-        return [d.text for d in self.spec.tensors[name].shape] == [self.columns] and bool(self.rows)
+        ranks = {name: len(decl.shape) for name, decl in self.spec.tensors.items()}
+        check_columns(program, self.columns, False, report, ranks)
+        return not self.findings
 
     def reduction(self, s: Assign) -> Reduction | None:
         """Of an output with a value for each column, which is a reduction over rows."""
@@ -214,30 +170,6 @@ class _Binder:
         remedy = f"write {s.name}: sum(x, {', '.join(self.rows)}), or declare [{', '.join((*self.rows, self.columns))}]"
         self.report(ROW_SUM, ("rows", s.name), said, remedy, span=s.expr.span)
         return None
-
-    def block_output(self, name: str, decl: TensorDecl) -> BlockOutput | None:
-        """An output with a value for each row and block of its elements, such as f32[m, ceil(n/128)]@m."""
-        *rows, last = decl.shape
-        low, high = self.spec.shape_dims().get(self.columns) or (1, None)
-        if tuple(d.text for d in rows) != self.rows or last.name != self.columns or decl.optional:
-            whole = ", ".join((*self.rows, f"ceil({self.columns}/128)"))
-            self.refuse_tensor(
-                ROW_SHAPE, name, f"`{name}` is {decl}, which has no blocks of a row", f"declare [{whole}]"
-            )
-        elif low == high and low % last.factor and not last.rounds_up:
-            said = f"{self.columns} = {low} is not a multiple of {last.factor}"
-            self.refuse_tensor(ROW_SHAPE, name, said, f"write ceil({self.columns}/{last.factor})")
-        elif self.check_dtype(name, decl, ("f32",)):
-            axes = tuple(range(len(decl.shape)))
-            return BlockOutput(name, decl.dtype, False, axes, "n", last.factor, last.rounds_up)
-        return None
-
-    def check_dtype(self, name: str, decl: TensorDecl, supported: tuple[str, ...]) -> bool:
-        if decl.dtype.name in supported:
-            return True
-        said = f"{decl.dtype} is not supported yet for `{name}`"
-        self.refuse_tensor(NOT_YET_SUPPORTED, name, said, f"supported: {', '.join(supported)}")
-        return False
 
     def check_in_place(self, outputs: list[str]) -> bool:
         """Whether no output's own expression reads it."""
@@ -259,10 +191,6 @@ class _Binder:
         """What its reductions are of, and whether it has the values of its output."""
         path = ("rows", s.name)
         for node in walk(s.expr):
-            if isinstance(node, Slice):
-                said = f"`{node.name}` is sliced: halves of rows are not supported yet"
-                remedy = "declare two tensors, each a view of one half"
-                self.report(NOT_YET_SUPPORTED, path, said, remedy, span=node.span)
             if isinstance(node, Reduce):
                 self.check_reduction(path, node, elements, blocks, node is s.expr and s.name in over_rows)
             if isinstance(node, Name | Stored) and node.name in over_rows:
@@ -290,17 +218,16 @@ class _Binder:
             elif node.block != found[0][1].block:
                 said = f"blocks of {node.block} elements beside blocks of {found[0][1].block}"
                 self.report(BLOCK, path, said, f"use {found[0][1].block} for both", span=node.span)
-            elif lanes not in _powers(WARP) or node.block % vector:
+            elif lanes not in powers(WARP) or node.block % vector:
                 said = (
                     f"a block of {node.block} elements in loads of {vector} is not that of 1, 2, 4, 8, 16 or 32 threads"
                 )
                 self.report(BLOCK, path, said, "use blocks of 128, and rows of whole 16-byte loads", span=node.span)
+        size = found[0][1].block * (1 if program.pairing is None else 2) if found else 0
         for out in program.block_outputs:
-            if found and out.divisor != found[0][1].block:
-                said = f"`{out.name}` has one value for {out.divisor} elements, its value one for {found[0][1].block}"
-                self.report(
-                    COLUMNS, ("rows", out.name), said, f"declare it with ceil({self.columns}/{found[0][1].block})"
-                )
+            if found and out.divisor != size:
+                said = f"`{out.name}` has one value for {out.divisor} elements of a row, its value one for {size}"
+                self.report(COLUMNS, ("rows", out.name), said, f"declare it with ceil({self.columns}/{size})")
 
     def check_reduction(self, path: KeyPath, node: Reduce, elements: set[str], blocks: set[str], alone: bool) -> None:
         """alone: it is all of an output with a value for each column."""
@@ -352,46 +279,3 @@ class _Binder:
             elif name not in names:
                 remedy = f"such are {', '.join(names)}" if names else "drop it"
                 self.report(ROW_READY, at, f"`{name}` is not an input with a value for each column", remedy)
-
-    def vector(self) -> int:
-        """Elements of a load or store: a power of two, 16 bytes of the narrowest tensor with elements at most. By
-        default 16 bytes of the widest: then threads next to each other read and write whole sectors of memory. But
-        threads of one warp have a block."""
-        tensors = [t for t in self.spec.tensors.values() if t.shape and t.shape[-1].text == self.columns]
-        most = VECTOR_BYTES // min(t.dtype.bytes for t in tensors)
-        low, high = self.spec.shape_dims()[self.columns] or (1, None)
-        if self.spec.vector == "auto":
-            widest = max(t.dtype.bytes for t in tensors if len(t.shape) > len(self.rows)) if self.rows else 1
-            blocks = [t.shape[-1].factor for t in self.spec.tensors.values() if t.shape and t.shape[-1].divided]
-            wanted = min(most, max(VECTOR_BYTES // widest, *(b // WARP for b in blocks), 1))
-            return [v for v in _powers(wanted) if low != high or low % v == 0][-1]
-        vector = self.spec.vector
-        if vector not in _powers(most):
-            said = f"{vector} elements are not one of {', '.join(map(str, _powers(most)))}"
-            self.report(ROW_VECTOR, ("vector",), said, f"use {most}, or leave it out")
-        elif low == high and low % vector:
-            said = f"{self.columns} = {low} is not a multiple of {vector}"
-            self.report(ROW_VECTOR, ("vector",), said, "leave it out")
-        return vector
-
-    def argument(self, name: str, vector: int) -> Argument:
-        decl = self.spec.tensors[name]
-        if decl.dims is None:
-            return ScalarArg(name)
-        dims = tuple(d.text for d in decl.shape)
-        if dims and decl.shape[-1].divided:
-            inner = [d.name if d.kind == "name" else d.text for d in decl.shape].index(decl.inner)
-            return TensorArg(name, decl.dtype.torch, dims, inner, align=decl.dtype.bytes)
-        if not dims or dims[-1] != self.columns:  # element by element
-            return TensorArg(name, decl.dtype.torch, dims, len(dims) - 1 if dims else None, align=decl.dtype.bytes)
-        align = min(VECTOR_BYTES, vector * decl.dtype.bytes)
-        return TensorArg(name, decl.dtype.torch, dims, len(dims) - 1, align=align, multiple=vector)
-
-
-def _powers(most: int) -> list[int]:
-    return [1 << i for i in range(most.bit_length())]
-
-
-def _extent(promise: tuple[int, int] | None) -> Extent:
-    low, high = promise or (1, None)
-    return low if low == high else (low, high)

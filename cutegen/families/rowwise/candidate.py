@@ -46,12 +46,12 @@ class RowShare:
 def least_vectors(problem: RowProblem) -> int:
     """Vectors of each tensor that a thread has, where a row has enough of them."""
     widest = max(o.dtype.bytes for o in problem.operands("tile", "row_vector"))
-    return max(1, HELD_BYTES // (problem.vector * widest))
+    return max(1, HELD_BYTES // (problem.step * widest))
 
 
 def count_vectors(problem: RowProblem, c: Candidate) -> int:
     """Vectors of each tensor that a thread has at once, of the longest row that is held."""
-    return -(-c.bounds[-1] // (c.threads * problem.vector)) if c.bounds else STREAMED_VECTORS
+    return -(-c.bounds[-1] // (c.threads * problem.step)) if c.bounds else STREAMED_VECTORS
 
 
 def is_streamed(problem: RowProblem, c: Candidate) -> bool:
@@ -76,7 +76,7 @@ def find_instance(problem: RowProblem, c: Candidate, columns: int | None = None,
     vectors = vectors or count_vectors(problem, c)
     threads = c.threads
     if columns is not None:
-        loads = -(-columns // problem.vector)
+        loads = -(-columns // problem.step)
         vectors = min(vectors, max(least_vectors(problem), -(-loads // threads)))
         threads = min(threads, fit_threads(problem, -(-loads // vectors)))
     alone = threads <= WARP or not problem.held

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from cutegen.epilogue import EpilogueProgram, Operand
+from cutegen.epilogue import EpilogueProgram, Operand, split_pairs
 from cutegen.epilogue.cost import cost
 from cutegen.epilogue.rounds import RowProgram, cut_rounds, find_element_names
 from cutegen.families.tensor_problem import declared
@@ -31,13 +31,27 @@ class RowProblem:
     aliases: tuple[tuple[str, str], ...] = ()
 
     @cached_property
+    def computed(self) -> EpilogueProgram:
+        """As the kernel runs it: of what has all columns one value for each half of them, where the spec has halves."""
+        return split_pairs(self.program)
+
+    @property
+    def halved(self) -> bool:
+        return self.program.pairing is not None
+
+    @property
+    def step(self) -> int:
+        """Elements of a row of which a thread has one vector of each operand."""
+        return self.vector * (1 + self.halved)
+
+    @cached_property
     def elements(self) -> frozenset[str]:
-        """Names of what has a value for each element of a row."""
-        return frozenset(find_element_names(self.program))
+        """Names of what has a value for each element of a row, or for each of a half of them."""
+        return frozenset(find_element_names(self.program)) | find_element_names(self.computed)
 
     @cached_property
     def cut(self) -> RowProgram:
-        return cut_rounds(self.program, (*self.dims, *self.kinds))
+        return cut_rounds(self.computed, (*self.dims, *self.kinds))
 
     @property
     def held(self) -> bool:
@@ -77,12 +91,12 @@ class RowProblem:
         return f"{arg.name}: {declared(arg, self.dims) if isinstance(arg, TensorArg) else 'f32'}"
 
     def operands(self, *kinds: str) -> tuple[Operand, ...]:
-        return tuple(o for o in self.program.operands if o.kind in kinds)
+        return tuple(o for o in self.computed.operands if o.kind in kinds)
 
     @property
     def flops(self) -> int:
         """For each element."""
-        return cost(self.program).flops
+        return cost(self.program).flops // (1 + self.halved)
 
     @property
     def errors(self) -> dict[str, float]:

@@ -58,8 +58,9 @@ class RowProving:
         for key, t in plan.tilings.items():
             streamed = plan.summed and not t.most
             rows = max(SMALL, _turns(t, sms)) if plan.prefetch and not streamed else 3 if streamed else SMALL
-            yield Problem("a thread has two loads", _legal(plan, 2, t.threads * t.vector + 1, key), key, ("numerics",))
-            most = t.threads * t.vector * t.vectors + streamed * t.vector
+            two = t.threads * t.vector * (1 + plan.halved) + 1
+            yield Problem("a thread has two loads", _legal(plan, 2, two, key), key, ("numerics",))
+            most = (t.threads * t.vectors + streamed) * t.vector * (1 + plan.halved)
             modes: tuple[Mode, ...] = (*SEVERAL, "alias") if plan.aliases else SEVERAL
             yield Problem("several turns of a CTA", _legal(plan, rows, most - 1, key), key, modes)
 
@@ -72,7 +73,10 @@ class RowProving:
     def locate(self, plan: RowPlan, output: int, shape: Sequence[int], index: Sequence[int], tiling: Any) -> str:
         if plan.outputs[output].dims[-1] != plan.columns:
             return "thread 0"
-        number, lane = divmod(index[-1], tiling.vector)
+        last, extent = index[-1], shape[-1]
+        if plan.halved and plan.outputs[output].dims[-1] == plan.columns:
+            last %= extent // 2
+        number, lane = divmod(last, tiling.vector)
         turn, thread = divmod(number, tiling.threads)
         return f"element {lane} of load {turn % tiling.vectors} of thread {thread}"
 

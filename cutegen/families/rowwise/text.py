@@ -10,7 +10,7 @@ from cutegen.epilogue.rounds import Round, RowReduction, read_by
 from cutegen.epilogue.row_source import divided_lines, element_lines, row_torch_lines, row_value_lines
 from cutegen.epilogue.source import imports_of, torch_functions
 from cutegen.epilogue.tree import Binary, Name, walk
-from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, list_symbols
+from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, known_extent, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.plan_text import TilingsText, tilings_text
 from cutegen.families.resolved import ResolvedTiling
@@ -66,12 +66,25 @@ class RoundText:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsText:
+    """A tensor with rows. axes: where each of their dims is in it, the last first; None where its values are the same
+    for all. columns: whether it has any."""
+
+    name: str
+    axes: tuple[int | None, ...]
+    columns: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RowKernelText:
-    """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. tiles, of_rows,
-    device_scalars: inputs by kind; early, late: those of columns that are ready before the kernel in front starts, and
-    the others; index: the name of an element's place, "" where none is read. stored, stored_rows: names of outputs with
-    a value for each element, and for each row; stored_blocks: for each block, which `lanes` threads have; sums: those
-    that are reductions over rows. exchanges: whether warps exchange totals by shared memory. imports: of functions."""
+    """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. halved: whether
+    each half of the columns is a value of its own; halves, half_columns: names of tensors that have both halves, with
+    rows and without. tiles, of_rows, device_scalars: inputs by kind; early, late: those of columns that are ready
+    before the kernel in front starts, and the others; index: the name of an element's place, "" where none is read.
+    stored, stored_rows: names of outputs with a value for each element, and for each row; stored_blocks: for each
+    block, which `lanes` threads have; sums: those that are reductions over rows. exchanges: whether warps exchange
+    totals by shared memory. imports: of functions.
+    """
 
     name: str
     title: str
@@ -80,7 +93,10 @@ class RowKernelText:
     rounds: tuple[RoundText, ...]
     after: RowFunctionText | None
     first: str
-    with_rows: tuple[str, ...]
+    with_rows: tuple[RowsText, ...]
+    halved: bool
+    halves: tuple[str, ...]
+    half_columns: tuple[str, ...]
     rank: int
     tiles: tuple[Operand, ...]
     early: tuple[Operand, ...]
@@ -124,6 +140,7 @@ class RowPlanText:
     columns: str
     summed: bool
     prefetch: bool
+    halved: bool
     over_rows: tuple[str, ...]
     flops: int
     approximation: Mapping[str, float]
@@ -167,6 +184,7 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         columns=p.columns,
         summed=p.held,
         prefetch=resolved.candidate.prefetch,
+        halved=p.halved,
         over_rows=tuple(r.name for r in p.program.reductions),
         flops=p.flops,
         approximation=p.errors,
@@ -182,15 +200,15 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
     held = p.held and tiling.numbers.most > 0
     args = (*p.inputs, *p.outputs)
     tensors = [a for a in args if isinstance(a, TensorArg)]
-    scratch = SCRATCH if p.program.reductions else ()
+    scratch = SCRATCH if p.computed.reductions else ()
     inverses = _inverses(p)
     rounds = tuple(
         _round(p, str(number), r, inverses) for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p)))
     )
-    stored = tuple(o.name for o in p.program.outputs if o.name in p.elements)
-    sums = tuple(RowReduction(r.name, r.op) for r in p.program.reductions)
+    stored = tuple(o.name for o in p.computed.outputs if o.name in p.elements)
+    sums = tuple(RowReduction(r.name, r.op) for r in p.computed.reductions)
     gives = (*stored, *(r.name for r in sums))
-    lines = divided_lines(p.program, p.cut.after, inverses)
+    lines = divided_lines(p.computed, p.cut.after, inverses)
     after = (
         _function(p, "finish", "The outputs at one element.", lines, p.cut.after, gives, inverses) if gives else None
     )
@@ -199,16 +217,21 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
     functions = [f for r in parts for f in (r.each, r.once) if f] + ([after] if after else [])
     vectors = p.operands("row_vector")
     early = early_columns(p, resolved.candidate) if held else ()
-    whole = tuple(a.name for a in tensors if len(a.dims) == len(p.rows) + 1)
+    whole = tuple(a.name for a in tensors if a.dims[-1:] == (p.columns,) and len(a.dims) == len(p.rows) + 1)
     return RowKernelText(
         name=resolved.name,
         title=f"{p.formula}, for {resolved.arch}.",
         dtypes=tuple(sorted({*(dtype_of(a).cutlass for a in tensors), "Float32", "Int32"}, key=import_order)),
-        imports=imports_of(p.program, [line for f in functions for line in f.lines]),
+        imports=imports_of(p.computed, [line for f in functions for line in f.lines]),
         rounds=rounds,
         after=after,
         first=whole[0],
-        with_rows=tuple(a.name for a in tensors if {*a.dims} & {*p.rows}),
+        with_rows=tuple(
+            RowsText(a.name, _axes(p, a), a.dims[-1] not in p.rows) for a in tensors if {*a.dims} & {*p.rows}
+        ),
+        halved=p.halved,
+        halves=tuple(a.name for a in tensors if p.halved and a.dims[-1:] == (p.columns,) and len(a.dims) > 1),
+        half_columns=tuple(a.name for a in tensors if p.halved and a.dims == (p.columns,)),
         rank=len(p.rows),
         tiles=p.operands("tile"),
         early=early,
@@ -219,14 +242,14 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
         blocks=blocks,
         elements_after=tuple(
             o.name
-            for o in p.program.operands
+            for o in p.computed.operands
             if any(o.name in f.elements for f in (after, blocks and blocks.each) if f)
         ),
-        lanes=p.program.block // p.vector,
+        lanes=p.computed.block // p.vector,
         stored=stored,
         sums=sums,
-        stored_blocks=tuple(o.name for o in p.program.block_outputs),
-        stored_rows=tuple(o.name for o in p.program.outputs if o.name not in p.elements),
+        stored_blocks=tuple(o.name for o in p.computed.block_outputs),
+        stored_rows=tuple(o.name for o in p.computed.outputs if o.name not in p.elements),
         parameters=tuple(
             f"{a.name}: {'Float32' if isinstance(a, ScalarArg) else 'cute.Tensor'}" for a in (*args, *scratch)
         ),
@@ -252,22 +275,29 @@ def _reduces_first(p: RowProblem) -> bool:
     return bool(p.cut.rounds and p.cut.rounds[0].reduced)
 
 
+def _axes(p: RowProblem, arg: TensorArg) -> tuple[int | None, ...]:
+    return tuple(arg.dims.index(dim) if dim in arg.dims else None for dim in reversed(p.rows))
+
+
 def _fake_argument(p: RowProblem, arg: TensorArg) -> FakeArgument:
     """As the compiler is told of it; the number of a row's blocks is a symbol of its own, or known."""
     name, divisor = divided(arg.dims[-1]) if arg.dims else ("", 1)
+    dtype = dtype_of(arg)
     if divisor == 1:
-        return fake_argument(p.describe(arg), dtype_of(arg), arg, p.dims)
+        return fake_argument(p.describe(arg), dtype, arg, p.dims)
     extent = p.dims[name]
     count = -(-extent // divisor) if isinstance(extent, int) else 0
-    last = count if count > 1 else Symbol("", "")
-    return FakeArgument(p.describe(arg), dtype_of(arg).cutlass, (*arg.dims[:-1], last), arg.contiguous, arg.align, 1)
+    last = count if count > 1 else Symbol("", "", arg.multiple)
+    rows = tuple(known_extent(d, p.dims[d]) for d in arg.dims[:-1])
+    multiple = dtype.fit(arg.align) if arg.multiple > 1 else 1
+    return FakeArgument(p.describe(arg), dtype.cutlass, (*rows, last), arg.contiguous, arg.align, multiple)
 
 
 def _inverses(p: RowProblem) -> dict[str, str]:
     """By stored value of a row or block that outputs are divided by, the name of its inverse: such quotients are exact,
     so that they are those of whoever multiplies by the value again."""
-    stored = {o.name for o in p.program.outputs if o.name not in p.elements}
-    stored |= {o.name for o in p.program.block_outputs}
+    stored = {o.name for o in p.computed.outputs if o.name not in p.elements}
+    stored |= {o.name for o in p.computed.block_outputs}
     nodes = [node for s in p.cut.after for node in walk(s.expr)]
     by = [n.right.name for n in nodes if isinstance(n, Binary) and n.op == "/" and isinstance(n.right, Name)]
     taken = {*p.names}
@@ -283,7 +313,7 @@ def _round(p: RowProblem, number: str, r: Round, inverses: Mapping[str, str]) ->
     listed = ", ".join(names)
     each = _elements(p, f"reduce_{number}", f"What one element contributes to {listed}.", r.each, names)
     own = {name: inverse for name, inverse in inverses.items() if name in (*r.gives, *names)}
-    lines = (*row_value_lines(p.program, r.once), *(f"{i} = exact_inverse({name})" for name, i in own.items()))
+    lines = (*row_value_lines(p.computed, r.once), *(f"{i} = exact_inverse({name})" for name, i in own.items()))
     summary = f"What has one value for the {'block' if number == 'block' else 'row'}."
     gives = (*r.gives, *own.values())
     once = _function(p, f"compute_{number}", summary, lines, r.once, gives, also=[n for n in own if n in names])
@@ -293,7 +323,7 @@ def _round(p: RowProblem, number: str, r: Round, inverses: Mapping[str, str]) ->
 def _elements(
     p: RowProblem, name: str, summary: str, statements: tuple[Assign, ...], gives: tuple[str, ...]
 ) -> RowFunctionText:
-    return _function(p, name, summary, element_lines(p.program, statements), statements, gives)
+    return _function(p, name, summary, element_lines(p.computed, statements), statements, gives)
 
 
 def _function(
@@ -309,7 +339,7 @@ def _function(
     """also: what its lines read and its statements may not."""
     read = read_by(statements) | {*also}
     read |= {inverse for name, inverse in (inverses or {}).items() if name in read}
-    order = [o.name for o in p.program.operands]
+    order = [o.name for o in p.computed.operands]
     reads = (*(name for name in order if name in read), *sorted(read.difference(order)))
     scalars = tuple(o.name for o in p.operands("host_scalar") if o.name in read)
     return RowFunctionText(

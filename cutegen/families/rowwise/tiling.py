@@ -164,7 +164,7 @@ def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
             "bounds": "no row is held",
             "prefetch": "no row is held",
         }
-        loads = -(-most // problem.vector) if most else CTA_THREADS
+        loads = -(-most // problem.step) if most else CTA_THREADS
         threads = min(CTA_THREADS, fit_threads(problem, loads))
         yield Choice(Candidate(**{"threads": threads, "bounds": (), "prefetch": False, **common, **fixed}), reasons)
         return
@@ -211,7 +211,7 @@ def _held(problem: RowProblem, fixed: Mapping[str, Any], longest: int, arch: Arc
 
 def _thread_counts(problem: RowProblem, most: int, arch: Arch) -> list[int]:
     """Of the longest rows: the most that AUTO_THREADS allows, then more."""
-    vectors, loads = least_vectors(problem), -(-most // problem.vector)
+    vectors, loads = least_vectors(problem), -(-most // problem.step)
     while (first := fit_threads(problem, -(-loads // vectors))) > AUTO_THREADS:
         vectors += 1
     more = (fit_threads(problem, -(-loads // v)) for v in range(vectors - 1, 0, -1))
@@ -270,7 +270,7 @@ def plan_code(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Code
     p, numbers, c = resolved.problem, tiling.numbers, resolved.candidate
     held = bool(numbers.most)
     read = [o.dtype for o in p.operands("tile") * (1 + (c.prefetch and held)) + p.operands("row_vector")]
-    stored = [o.dtype for o in p.program.outputs if o.name in p.elements]
+    stored = [o.dtype for o in p.computed.outputs if o.name in p.elements]
     loads, stores = (
         sum(numbers.vectors * (numbers.vector * dtype.bytes // VECTOR_BYTES) for dtype in dtypes)
         for dtypes in (read, stored)
@@ -298,7 +298,7 @@ class RowKernels(SingleTiling):
         """By columns of a row that is reduced, so that its order depends on nothing else; or by elements of a call."""
         p, c = problem, candidate
         if not p.held:
-            most = device.sms * SM_THREADS * p.vector
+            most = device.sms * SM_THREADS * p.step
             few = _describe(p, c, find_instance(p, c, vectors=FEW_VECTORS), most)
             return {FEW: (((ELEMENTS, "<=", most),), few), NAME: ((), describe(p, c))}
         shorter = {

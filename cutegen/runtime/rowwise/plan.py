@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance, tolerance
-from cutegen.runtime.arguments import ScalarArg, TensorArg, complete_dims, tensor_bytes
+from cutegen.runtime.arguments import Argument, ScalarArg, TensorArg, complete_dims, tensor_bytes
 from cutegen.runtime.scratch import OwnScratch, check_scratch, make_scratch
 from cutegen.runtime.tensor_plan import TensorPlan
 
@@ -64,7 +64,8 @@ class RowPlan(TensorPlan):
     row while they have one, so that there are as many as SMs have room for; others get one row, or part, each. flops:
     for each element. approximation: of each output, relative to its rms. tilings: by ascending `most`, which decides.
     So the order in which a row is reduced depends on its own extent alone. over_rows: outputs that are reductions over
-    rows; a launch then has as many CTAs as SMs have room for, and scratch."""
+    rows; a launch then has as many CTAs as SMs have room for, and scratch. halved: whether a thread has a vector of
+    each half of a row at once."""
 
     columns: ClassVar[str]
     summed: ClassVar[bool]
@@ -72,6 +73,7 @@ class RowPlan(TensorPlan):
     flops: ClassVar[int]
     approximation: ClassVar[Mapping[str, float]] = {}
     over_rows: ClassVar[tuple[str, ...]] = ()
+    halved: ClassVar[bool] = False
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self.scratch = SCRATCH if self.over_rows else ()
@@ -87,7 +89,11 @@ class RowPlan(TensorPlan):
     def whole(self) -> int:
         """The place among inputs and outputs of a tensor with all dims."""
         args = (*self.inputs, *self.outputs)
-        return next(i for i, a in enumerate(args) if isinstance(a, TensorArg) and len(a.dims) == len(self.dims))
+        return next(
+            i
+            for i, a in enumerate(args)
+            if isinstance(a, TensorArg) and len(a.dims) == len(self.dims) and a.dims[-1] == self.columns
+        )
 
     def count_rows(self, dims: Mapping[str, int]) -> int:
         return math.prod(extent for dim, extent in dims.items() if dim != self.columns)
@@ -186,9 +192,15 @@ class RowPlan(TensorPlan):
         return tolerance(arg.dtype, count, self.approximation[arg.name], reference=reference)
 
     def _reference_inputs(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Inputs as the reference computes with them: what has a value for each row gets a last dim."""
-        own = zip(self.inputs, inputs)
-        return tuple(
-            v if isinstance(a, ScalarArg) or not a.dims or a.dims[-1] == self.columns else v.unsqueeze(-1)
-            for a, v in own
-        )
+        """Inputs as the reference computes with them: what has rows gets those of their dims that it lacks, and the
+        last."""
+        *rows, _ = (*self.inputs, *self.outputs)[self.whole].dims  # type: ignore[union-attr]
+
+        def with_rows(arg: Argument, value: Any) -> Any:
+            if isinstance(arg, ScalarArg) or not {*rows} & {*arg.dims}:
+                return value
+            for axis, dim in enumerate(rows):
+                value = value if dim in arg.dims else value.unsqueeze(axis)
+            return value if arg.dims[-1] not in rows else value.unsqueeze(-1)
+
+        return tuple(map(with_rows, self.inputs, inputs))
