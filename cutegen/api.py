@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.loaded import import_package
 from cutegen.render import render_package
-from cutegen.resolve import Resolution, resolve_document, resolve_file
+from cutegen.resolve import Resolution, resolve_archs, resolve_document, resolve_parts, split_document
 from cutegen.spec import load_text
 from cutegen.spec.names import name_problem
 from cutegen.spec.text_rules import SPEC_NAME
@@ -27,16 +27,16 @@ class Spec:
     name: of the kernel. notes: what was decided again because the lock no longer holds; () without a lock.
     """
 
-    def __init__(self, resolution: Resolution) -> None:
-        self._resolution = resolution
-        self.name: str = resolution.document.name
-        self.notes: tuple[str, ...] = resolution.notes
+    def __init__(self, *resolutions: Resolution) -> None:
+        self._resolutions = resolutions  # one for each architecture
+        self.name: str = resolutions[0].document.name
+        self.notes: tuple[str, ...] = tuple(note for resolution in resolutions for note in resolution.notes)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, locked: bool = False) -> Spec:
         """A spec file with the lock next to it, of which nothing is written. locked: a lock that is missing, stale or
         illegal is an error. SpecError: every finding, with its place; CutegenError: the file, or its lock."""
-        return cls(resolve_file(Path(path), locked=locked))
+        return cls(*resolve_archs(Path(path), locked=locked))
 
     @classmethod
     def from_text(cls, text: str, name: str) -> Spec:
@@ -48,7 +48,8 @@ class Spec:
         if problem := name_problem(name):
             said = f"`{name}`, the kernel's name, {problem}"
             raise SpecError([Diagnostic(SPEC_NAME.id, said, None, "choose a name such as gemm_bf16")])
-        return cls(resolve_document(load_text(text, name, f"<{name}>"), None))
+        parts = split_document(load_text(text, name, f"<{name}>"))
+        return cls(*resolve_parts(parts, lambda part: resolve_document(part, None)))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object], name: str) -> Spec:
@@ -58,11 +59,12 @@ class Spec:
 
     @property
     def text(self) -> str:
-        return self._resolution.document.text
+        return self._resolutions[0].document.text
 
     def load(self) -> BasePlan:
-        """The plan of the rendered package: one and the same in a process, for one and the same content."""
-        package = import_package(render_package(self._resolution.resolved))
+        """The plan of the rendered package: one and the same in a process, for one and the same content. Of a spec for
+        several architectures it is a PlanByArch, which is called as the plan for one is."""
+        package = import_package(render_package(*(resolution.resolved for resolution in self._resolutions)))
         plan: BasePlan = package.PLAN
         return plan
 

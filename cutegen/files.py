@@ -13,10 +13,16 @@ from pathlib import Path
 
 from cutegen.roots import read_file, stay_inside
 
-LOCK_SUFFIX = ".lock.yaml"  # NAME.lock.yaml lies beside NAME.yaml
+LOCK_SUFFIX = ".lock.yaml"  # NAME.lock.yaml lies beside NAME.yaml, or NAME.ARCH.lock.yaml for each architecture
+_OF_ARCH = re.compile(r"\.sm_[0-9]+[af]?$")
 TEMPORARY_SUFFIX = ".cutegen"  # of files that are being written; version control may ignore them
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}" + re.escape(TEMPORARY_SUFFIX))
 STALE_S = 3600.0  # a temporary file this old belongs to a process that died
+
+
+def lock_stem(lock: Path) -> Path:
+    """The path of a lock's spec, less its suffix."""
+    return lock.parent / _OF_ARCH.sub("", lock.name.removesuffix(LOCK_SUFFIX))
 
 
 def write_text(path: Path, text: str, within: Path | None = None) -> bool:

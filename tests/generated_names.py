@@ -18,7 +18,7 @@ from bound_winners import TILINGS, bound, winner
 
 from cutegen.families.gemm import portfolio
 from cutegen.render import names_table
-from cutegen.resolve import Lock, Resolution, resolve_document
+from cutegen.resolve import Lock, Resolution, split_document
 from cutegen.spec import SpecDocument, load_text, parse_spec
 
 SPECS = Path(__file__).parent.parent / "specs"
@@ -27,7 +27,7 @@ ONE_TILING = "portfolio: 1\n"
 
 
 @functools.cache
-def probes(family: str) -> tuple[Resolution, ...]:
+def probes(family: str) -> tuple[tuple[Resolution, ...], ...]:
     """Specs of the family in every form, with names that nothing else can have; one of them with winners."""
     shipped = [path.read_text(encoding="utf-8") for path in sorted(SPECS.glob("*.yaml")) if ".lock" not in path.name]
     others = {"gemm": [*gemm_specs.EDGES.values(), *gemm_specs.CONSTANTS.values(), *name_probes.GEMM],
@@ -42,11 +42,12 @@ def probes(family: str) -> tuple[Resolution, ...]:
     return (*alone, *whole, _with_winners(_resolve(rename(gemm_specs.PLAIN) + ONE_TILING)))
 
 
-def _resolve(text: str, lock: Lock | None = None) -> Resolution:
-    return resolve_document(load_text(text, names_table.FUNCTION), lock)
+def _resolve(text: str, lock: Lock | None = None) -> tuple[Resolution, ...]:
+    return names_table.resolve_probe(text, lock)
 
 
-def _with_winners(plain: Resolution) -> Resolution:
+def _with_winners(probe: tuple[Resolution, ...]) -> tuple[Resolution, ...]:
+    (plain,) = probe
     dims = (dim.name for dim in plain.resolved.problem.dims)
     won = winner(1, 16, "turns")
     won = replace(won, calls=dict(zip(dims, won.calls.values())))
@@ -56,7 +57,7 @@ def _with_winners(plain: Resolution) -> Resolution:
 
 def rename(text: str) -> str:
     """The spec with each of its names made into one that tells its kind."""
-    kinds = spec_kinds(load_text(text, "probe"))
+    kinds = spec_kinds(split_document(load_text(text, "probe"))[0])
     return with_names(text, {name: names_table.probe_name(kind, name) for name, kind in kinds.items()})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import jinja2
 
@@ -32,7 +32,7 @@ def all_branches(family: str) -> set[str]:
     return {mark for path in paths for mark in _MARK.findall(_marked(str(path.relative_to(folder)), path.read_text()))}
 
 
-def visited_branches(probes: Iterable[Resolution]) -> set[str]:
+def visited_branches(probes: Iterable[Sequence[Resolution]]) -> set[str]:
     """Those that a rendering of one of the specs takes."""
     made = environment.TemplateEnvironment()
     made.loader = _Marking(environment.data_folder("templates"))
@@ -40,7 +40,8 @@ def visited_branches(probes: Iterable[Resolution]) -> set[str]:
     token = environment.OTHER_ENVIRONMENT.set(lambda _: made)
     try:
         for probe in probes:
-            for source in load_family(probe.resolved.family).render(probe.resolved).values():
+            kernels = [resolution.resolved for resolution in probe]
+            for source in load_family(kernels[0].family).render(*kernels).values():
                 found.update(_MARK.findall(source))
     finally:
         environment.OTHER_ENVIRONMENT.reset(token)

@@ -86,7 +86,7 @@ def compare_resolutions(
             )
         sides.append((resolution.resolved, {r.tiling: r for r in reports}))
     return Difference(
-        new.resolved.name,
+        f"{new.resolved.name} ({new.document.arch})" if new.document.arch else new.resolved.name,
         _changes(_flat(old.document.data), _flat(new.document.data)),
         _changes(*({d.key: d.value for d in r.resolved.decisions if d.origin != "spec"} for r in (old, new))),
         tuple(_compare_tilings(*sides[0], *sides[1], build)),

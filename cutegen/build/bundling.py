@@ -76,7 +76,7 @@ def _held(folder: Path) -> set[str]:
 
 
 def write_bundle(
-    resolutions: Mapping[Path, Resolution],
+    resolutions: Mapping[Path, Sequence[Resolution]],
     folder: Path,
     command: str,
     *,
@@ -85,7 +85,8 @@ def write_bundle(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_current: Callable[[Sequence[str]], None] = lambda names: None,
 ) -> Bundle:
-    """Builds the kernels of resolved specs, by path, and writes the bundle in one step, in place of an older one.
+    """Builds the kernels of resolved specs, by path, one for each of their architectures, and writes the bundle in one
+    step, in place of an older one.
 
     command: what makes a bundle of all their kernels. tilings: patterns of those to take, by default all. CutegenError:
     a kernel does not compile or is not as planned, nothing can be linked, or the folder holds something else; then
@@ -93,12 +94,12 @@ def write_bundle(
     """
     check_output(folder)
     find_linker()
-    kernels = [_choose(resolution.resolved, tilings) for resolution in resolutions.values()]
+    kernels = [_choose(resolution.resolved, tilings) for found in resolutions.values() for resolution in found]
     if default_root() is None:
         raise CutegenError(
             "a bundle is made of kernels in the cache, and it is off", "unset CUTEGEN_CACHE", exit_code=2
         )
-    packages = [_without_kernels(render_package(r.resolved), r.resolved) for r in resolutions.values()]
+    packages = [_without_kernels([r.resolved for r in found]) for found in resolutions.values()]
     reports = build_kernels(kernels, workers=workers, on_progress=on_progress, on_current=on_current)
     if failed := [r for r in reports if not r.ok]:
         code = 2 if any(r.outcome.unknown for r in failed) else 1
@@ -138,10 +139,11 @@ def _choose(resolved: Any, patterns: Sequence[str]) -> Any:
     return _Chosen(resolved, (*built, *(t for t in resolved.built if t.numbers is None and t not in built)))
 
 
-def _without_kernels(package: RenderedPackage, resolved: Any) -> RenderedPackage:
+def _without_kernels(resolved: Sequence[Any]) -> RenderedPackage:
     """What of a package a bundle has: all but the modules of kernels, and kernels are loaded from its library.
     CutegenError: that needs other distributions than cutegen."""
-    modules = {f"{tiling.module}.py" for tiling in resolved.built}
+    package = render_package(*resolved)
+    modules = {f"{tiling.module}.py" for of_arch in resolved for tiling in of_arch.built}
     files = {name: text for name, text in package.files.items() if name not in modules}
     files = {name: _COMPILER.sub("from cutegen.runtime.bundled import load_kernel", t) for name, t in files.items()}
     kept = replace(package, files=files)
@@ -152,7 +154,7 @@ def _without_kernels(package: RenderedPackage, resolved: Any) -> RenderedPackage
 def _fill(
     folder: Path,
     name: str,
-    resolutions: Mapping[Path, Resolution],
+    resolutions: Mapping[Path, Sequence[Resolution]],
     packages: Sequence[RenderedPackage],
     reports: Sequence[KernelReport],
     command: str,
@@ -166,7 +168,8 @@ def _fill(
     shutil.copyfile(runtime, folder / RUNTIME)
     host = _link(folder, {r.key for r in reports}, [folder / RUNTIME, tvm_ffi], code)
     files = sorted(p for p in folder.rglob("*") if p.is_file())
-    names = {(r.resolved.name, t.name): t for r in resolutions.values() for t in r.resolved.built}
+    every = [r.resolved for found in resolutions.values() for r in found]
+    names = {(r.name, r.arch, t.name): t for r in every for t in r.built}
     manifest = {
         "format": FORMAT,
         "cutegen": cutegen.__version__,
@@ -175,14 +178,14 @@ def _fill(
         "host": host,
         "requires": [TORCH_REQUIREMENT, TVM_FFI_REQUIREMENT],
         "toolchain": dict(distribution_versions()),
-        "specs": {r.resolved.name: _describe(r) for r in resolutions.values()},
+        "specs": {found[0].resolved.name: _describe(found) for found in resolutions.values()},
         "kernels": [
             {
                 "spec": report.spec,
                 "tiling": report.tiling,
                 "arch": report.arch,
-                "module": names[report.spec, report.tiling].module,
-                "numbers": repr(names[report.spec, report.tiling].numbers),
+                "module": names[report.spec, report.arch, report.tiling].module,
+                "numbers": repr(names[report.spec, report.arch, report.tiling].numbers),
                 "key": report.key,
                 "symbol": kernel_symbol(report.key),
             }
@@ -191,23 +194,27 @@ def _fill(
         "files": {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files},
     }
     data = json.dumps(manifest, indent=1) + "\n"
-    seal, specs = hashlib.sha256(data.encode()).hexdigest(), [r.resolved.name for r in resolutions.values()]
+    seal, specs = hashlib.sha256(data.encode()).hexdigest(), list(dict.fromkeys(r.name for r in every))
     write_texts({folder / MANIFEST: data, folder / LOADER: _loader_text(specs, seal)}, folder)
     return manifest
 
 
 def _write_entries(
-    name: str, resolutions: Iterable[Resolution], reports: Sequence[KernelReport], command: str
+    name: str, resolutions: Iterable[Sequence[Resolution]], reports: Sequence[KernelReport], command: str
 ) -> tuple[str, str]:
-    """The header of the C entry, and its code."""
+    """The header of the C entry, and its code. A spec for several architectures has an entry for each: C knows which
+    device it calls on."""
     translation, entries = Translation(), []
-    for resolution in resolutions:
-        module = import_package(render_package(resolution.resolved))
-        family = load_family(resolution.spec.kernel)
-        described = family.c_entry(module.PLAN, translation)
-        symbols = {r.tiling: kernel_symbol(r.key) for r in reports if r.spec == module.PLAN.name}
-        said = (sys.modules[type(module.PLAN).__module__].__doc__ or "").split("\n\n")[1:2]
-        entries.append(Entry(module.PLAN.name, module.PLAN.arch, " ".join(" ".join(said).split()), described, symbols))
+    for found in resolutions:
+        module = import_package(render_package(*(r.resolved for r in found)))
+        family = load_family(found[0].spec.kernel)
+        for arch in (r.document.arch for r in found):
+            plan = module.PLAN.on(arch) if arch else module.PLAN
+            described = family.c_entry(plan, translation)
+            symbols = {r.tiling: kernel_symbol(r.key) for r in reports if (r.spec, r.arch) == (plan.name, plan.arch)}
+            said = (sys.modules[type(plan).__module__].__doc__ or "").split("\n\n")[1:2]
+            called = "_".join(filter(None, (plan.name, arch)))
+            entries.append(Entry(called, plan.arch, " ".join(" ".join(said).split()), described, symbols))
     return write_entries(name, entries, translation, command)
 
 
@@ -244,15 +251,15 @@ def _find_libraries() -> tuple[Path, Path]:
     return runtime, *found.values()  # type: ignore[return-value]
 
 
-def _describe(resolution: Resolution) -> dict[str, Any]:
-    """Provenance of a spec: hashes of its text and lock, and the devices that its winners were measured on."""
-    lock = resolution.lock
+def _describe(found: Sequence[Resolution]) -> dict[str, Any]:
+    """Provenance of a spec: hashes of its text and locks, and the devices that its winners were measured on. What it
+    has for each of several architectures is separated by blanks."""
     return {
-        "arch": resolution.resolved.arch,
-        "digest": resolution.resolved.digest,
-        "spec": hashlib.sha256(resolution.document.text.encode()).hexdigest(),
-        "lock": hashlib.sha256(lock.to_text().encode()).hexdigest(),
-        "devices": sorted({winner.device for winner in lock.winners}),
+        "arch": " ".join(r.resolved.arch for r in found),
+        "digest": " ".join(r.resolved.digest for r in found),
+        "spec": hashlib.sha256(found[0].document.text.encode()).hexdigest(),
+        "lock": " ".join(hashlib.sha256(r.lock.to_text().encode()).hexdigest() for r in found),
+        "devices": sorted({winner.device for r in found for winner in r.lock.winners}),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from cutegen.runtime.temporary import temporary_folder
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """One kernel instance. outcome: what came out, checks: how it compares with the plan (none when it failed)."""
+    """One kernel instance. outcome: what came out, checks: how it compares with the plan (none when it failed).
+    several: the spec is for more architectures than this one."""
 
     spec: str
     tiling: str
@@ -35,6 +36,12 @@ class KernelReport:
     plan: CodePlan
     outcome: Outcome
     checks: tuple[Check, ...]
+    several: bool = False
+
+    @property
+    def shown(self) -> str:
+        """What tables call the spec."""
+        return f"{self.spec} ({self.arch})" if self.several else self.spec
 
     @property
     def ok(self) -> bool:
@@ -71,9 +78,14 @@ class _Task:
             _module(self.resolved, self.tiling),
             self.tiling.numbers,
             self.resolved.arch,
-            str(keep / self.resolved.name / self.tiling.name) if keep else None,
+            str(self.folder(keep)) if keep else None,
             read,
         )
+
+    def folder(self, keep: Path) -> Path:
+        """Where its files are kept."""
+        arch = (self.resolved.arch,) if getattr(self.resolved, "archs", ()) else ()
+        return keep.joinpath(self.resolved.name, *arch, self.tiling.name)
 
 
 def build_kernels(
@@ -86,14 +98,15 @@ def build_kernels(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_current: Callable[[Sequence[str]], None] = lambda names: None,
 ) -> tuple[KernelReport, ...]:
-    """Every tiling of every resolved kernel, in order; sample: one of each kernel module. keep: folder that gets PTX,
-    cubin, SASS and object of each.
+    """Every tiling of every resolved kernel, in order; sample: one of each kernel module. Kernels of one name are one
+    package for several architectures, all of which have to be there. keep: folder that gets PTX, cubin, SASS and object
+    of each.
 
     on_progress(done, total) counts those that need a process; on_current(names) tells which have one now.
     CutegenError: there is no compiler or no disassembler.
     """
     with temporary_folder() as root:
-        packages = {resolved.name: render_package(resolved) for resolved in kernels}
+        packages = {name: render_package(*of) for name, of in _by_name(kernels).items()}
         tasks = [
             _Task(resolved, tiling, _key(packages[resolved.name].files, root, resolved, tiling))
             for resolved in kernels
@@ -190,6 +203,14 @@ class KernelStream:
         return found
 
 
+def _by_name(kernels: Iterable[Any]) -> dict[str, list[Any]]:
+    """Those of each package: several are for several architectures."""
+    found: dict[str, list[Any]] = {}
+    for resolved in kernels:
+        found.setdefault(resolved.name, []).append(resolved)
+    return found
+
+
 def _module(resolved: Any, tiling: Any) -> str:
     return f"generated.{resolved.name}.{tiling.module}"
 
@@ -206,7 +227,7 @@ def _from_cache(task: _Task, keep: Path | None) -> Outcome | None:
     if entry is None or facts is None:
         return None
     if keep:
-        keep_artefacts(entry, keep / task.resolved.name / task.tiling.name)
+        keep_artefacts(entry, task.folder(keep))
     return Outcome(facts, cached=True, seconds=entry.facts["seconds"])
 
 
@@ -220,4 +241,5 @@ def _report(task: _Task, outcome: Outcome) -> KernelReport:
     resolved, tiling = task.resolved, task.tiling
     plan: CodePlan = load_family(resolved.family).plan_code(resolved, tiling)
     checks = check_contract(plan, outcome.facts) if outcome.facts else ()
-    return KernelReport(resolved.name, tiling.name, resolved.arch, task.key, plan, outcome, checks)
+    several = bool(getattr(resolved, "archs", ()))
+    return KernelReport(resolved.name, tiling.name, resolved.arch, task.key, plan, outcome, checks, several)

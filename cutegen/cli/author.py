@@ -63,9 +63,9 @@ def _is_foreign(path: Path) -> bool:
 
 
 def _examine(path: Path) -> None:
-    from cutegen.resolve import resolve_file
+    from cutegen.resolve import resolve_archs
 
-    resolution = resolve_file(path, raw=typed_text(path))
+    resolution = resolve_archs(path, raw=typed_text(path))[0]  # what is run is the same for all
     if resolution.spec.bench.suite:
         from cutegen.run.suite import spec_suite, suite_folder
 
@@ -88,7 +88,7 @@ def list_(as_json: bool) -> None:
     specs = []
     for path in shipped_specs():
         data = load_document(path).data
-        specs.append((_shorten(path), str(data.get("kernel")), str(data.get("arch")), _summary(path)))
+        specs.append((_shorten(path), str(data.get("kernel")), _archs(data.get("arch")), _summary(path)))
     suites = []
     for path in sorted(shipped_suites().glob("*.yaml")):
         suite = load_suite(path.stem, path.parent)
@@ -195,6 +195,10 @@ def docs(check: bool, folder: Path) -> int:
 def _shorten(path: Path) -> str:
     """Relative to the current folder where it is in it, so that the line can be pasted into a command."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def _archs(arch: object) -> str:
+    return ", ".join(map(str, arch)) if isinstance(arch, list) else str(arch)
 
 
 def _summary(path: Path) -> str:

@@ -103,7 +103,7 @@ def bench(
     from cutegen.report.result import load_result, parse_result
     from cutegen.report.stored import pack
     from cutegen.run.bench import Settings
-    from cutegen.run.targets import open_target
+    from cutegen.run.targets import open_runnable
 
     if shapes and suite:
         raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
@@ -122,7 +122,7 @@ def bench(
         for path in targets:
             load_suite(suite, suite_folder(path))
     with temporary_folder() as scratch:
-        opened = [open_target(path, scratch / str(i)) for i, path in enumerate(targets)]
+        opened = [t for i, path in enumerate(targets) for t in open_runnable(path, scratch / str(i))]
         settings = name_baselines(name_suite(settings, opened, shapes), opened)
         command = repeat(targets, shapes, settings)
         report = bench_targets(opened, shapes, settings, lambda so_far: _keep(so_far, command, output))

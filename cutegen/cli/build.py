@@ -41,22 +41,22 @@ def build(
     """
     from cutegen.build import build_kernels
     from cutegen.cli.progress import show_bar
-    from cutegen.resolve import resolve_file
+    from cutegen.resolve import resolve_archs
 
     start = time.perf_counter()
     owners: dict[str, Path] = {}
 
-    def resolve(path: Path) -> Resolution:
-        resolution = resolve_file(path)
-        console.claim_name(owners, resolution.resolved.name, path)
-        return resolution
+    def resolve(path: Path) -> tuple[Resolution, ...]:
+        found = resolve_archs(path)
+        console.claim_name(owners, found[0].resolved.name, path)
+        return found
 
     results = {path: console.attempt(resolve, path) for path in specs}
     errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
-    kernels = {r.resolved.name: r.resolved for r in results.values() if not isinstance(r, CutegenError)}
+    kernels = [r.resolved for found in results.values() if not isinstance(found, CutegenError) for r in found]
     with show_bar("compiling") as bar:
         reports = build_kernels(
-            list(kernels.values()),
+            kernels,
             sample=not everything,
             workers=jobs,
             keep=keep,
@@ -68,9 +68,9 @@ def build(
         if isinstance(result, CutegenError):
             console.report(result, path, end="\n")
         else:
-            for text in result.notes:
+            for text in (text for resolution in result for text in resolution.notes):
                 console.note(f"{path}: {text}")
-    left = sum(len(k.built) for k in kernels.values()) - len(reports)
+    left = sum(len(k.built) for k in kernels) - len(reports)
     report_builds(reports, as_json, time.perf_counter() - start, errors, left)
     console.mark(annotation(_fault(report), owners[report.spec]) for report in reports if not report.ok)
     return console.worst(errors.values(), exit_code(reports))
@@ -134,10 +134,10 @@ def _row(report: KernelReport) -> tuple[object, ...]:
     facts, outcome = report.outcome.facts, report.outcome
     if facts is None:
         word = "not built" if outcome.unknown else ""
-        return report.spec, report.tiling, console.verdict(False, word), *[""] * (len(HEADER) - 3)
+        return report.shown, report.tiling, console.verdict(False, word), *[""] * (len(HEADER) - 3)
     mma = sum(n for op, n in facts.opcodes.items() if op.startswith(tuple(m.opcode for m in report.plan.mma)))
     return (
-        report.spec,
+        report.shown,
         report.tiling,
         console.verdict(report.ok),
         "/".join(map(str, facts.set_registers)) or facts.registers,
@@ -152,7 +152,7 @@ def _row(report: KernelReport) -> tuple[object, ...]:
 
 def _details(report: KernelReport) -> str:
     """Plan and outcome of one kernel, check by check, and what the failed ones mean."""
-    title = f"{report.spec} {report.tiling}"
+    title = f"{report.shown} {report.tiling}"
     if report.outcome.facts is None:
         log = report.outcome.log.splitlines()[-12:]
         said = "was not compiled" if report.outcome.unknown else "does not compile"

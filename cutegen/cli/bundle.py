@@ -38,17 +38,17 @@ def bundle(
     from cutegen.build.bundling import check_output, write_bundle
     from cutegen.build.wheel import read_name, write_wheel
     from cutegen.cli.progress import show_bar
-    from cutegen.resolve import resolve_file
+    from cutegen.resolve import resolve_archs
 
     start = time.perf_counter()
     check_output(output)
     named = read_name(wheel) if wheel else None
     owners: dict[str, Path] = {}
 
-    def resolve(path: Path) -> Resolution:
-        resolution = resolve_file(path)
-        console.claim_name(owners, resolution.resolved.name, path)
-        return resolution
+    def resolve(path: Path) -> tuple[Resolution, ...]:
+        found = resolve_archs(path)
+        console.claim_name(owners, found[0].resolved.name, path)
+        return found
 
     results = {path: console.attempt(resolve, path) for path in specs}
     if errors := {path: r for path, r in results.items() if isinstance(r, CutegenError)}:
@@ -56,8 +56,8 @@ def bundle(
             console.report(error, path, end="\n")
         return console.worst(errors.values())
     resolved = {path: r for path, r in results.items() if not isinstance(r, CutegenError)}
-    for path, resolution in resolved.items():
-        for text in resolution.notes:
+    for path, found in resolved.items():
+        for text in (text for resolution in found for text in resolution.notes):
             console.note(f"{path}: {text}")
     command = shlex.join(["cutegen", "bundle", *map(str, specs), "-o", str(output)])
     with show_bar("compiling") as bar:

@@ -20,7 +20,7 @@ from cutegen.cli.annotations import annotate
 from cutegen.cli.stdin import STDIN, read_stdin
 from cutegen.config import FILE, INCLUDE, SECTION, find_config
 from cutegen.diagnostics import CutegenError, SpecError, plain_lines, printable_lines, suggest
-from cutegen.files import LOCK_SUFFIX
+from cutegen.files import LOCK_SUFFIX, lock_stem
 
 _MARKS = (
     (re.compile(r"(?:^|(?<=: ))(?:internal )?error(?:\[[a-z0-9-]+\])?:", re.MULTILINE), "red"),
@@ -171,8 +171,8 @@ def spec_files(paths: Iterable[Path]) -> list[Path]:
 def without_locks(paths: Iterable[Path]) -> list[Path]:
     """Less the locks whose specs are among the paths, too: a shell makes both of `specs/*.yaml`."""
     given = list(paths)
-    beside = {path.with_suffix(LOCK_SUFFIX) for path in given if path.suffix}
-    return [path for path in given if path not in beside]
+    stems = {path.with_suffix("") for path in given if path.suffix and not path.name.endswith(LOCK_SUFFIX)}
+    return [path for path in given if not (path.name.endswith(LOCK_SUFFIX) and lock_stem(path) in stems)]
 
 
 def claim_name(owners: dict[str, Path], name: str, path: Path) -> None:

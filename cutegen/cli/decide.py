@@ -32,24 +32,25 @@ _locked = click.option("--locked", is_flag=True, help="Fail when the lock is mis
 @console.format_option
 def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> int:
     """Print every decision and derived number with its reason; write nothing."""
-    from cutegen.resolve import resolve_file
+    from cutegen.resolve import resolve_archs
 
     if locked and upgrade:
         raise CutegenError("--locked and --upgrade exclude each other", "give one of them", exit_code=2)
     for path in specs if locked else ():
         refuse_unnamed(path)
 
-    def run(path: Path) -> Resolution:
-        return resolve_file(path, locked=locked, upgrade=upgrade, raw=typed_text(path))
+    def run(path: Path) -> tuple[Resolution, ...]:
+        return resolve_archs(path, locked=locked, upgrade=upgrade, raw=typed_text(path))
 
     results = {path: console.attempt(run, path) for path in specs}
     if as_json:
-        console.print_json([_as_json(path, result) for path, result in results.items()])
+        console.print_json([row for path, result in results.items() for row in _as_json(path, result)])
     for path, result in results.items():
         if isinstance(result, CutegenError):
             console.report(result, path)
-        elif not as_json:
-            _print_resolution(path, result)
+        else:
+            for resolution in () if as_json else result:
+                _print_resolution(path, resolution)
     return console.worst(results.values())
 
 
@@ -65,15 +66,17 @@ def lock(specs: list[Path], upgrade: bool, check: bool, drop_winners: bool, as_j
     Decisions of an existing lock are kept as long as they are legal; --upgrade makes all of them again. Winners that
     are illegal by now, or were measured as something else, stay in the lock, marked `unused`.
     """
-    from cutegen.resolve import lock_path, resolve_file, save_lock
+    from cutegen.resolve import lock_path, resolve_archs, save_lock
     from cutegen.resolve.toolchain import report_other_toolchains
 
-    def run(path: Path) -> tuple[str, tuple[str, ...]]:
-        resolution = resolve_file(path, locked=check, upgrade=upgrade, drop_winners=drop_winners)
-        stale = tuple(report_other_toolchains(resolution.lock.winners, path))
-        if check:
-            return "up to date", (*resolution.notes, *stale)
-        return "written" if save_lock(resolution, path) else "up to date", (*resolution.notes, *stale)
+    def run(path: Path) -> list[tuple[str, str, tuple[str, ...]]]:
+        """Of each lock its path, what became of it, and notes."""
+        done = []
+        for resolution in resolve_archs(path, locked=check, upgrade=upgrade, drop_winners=drop_winners):
+            stale = tuple(report_other_toolchains(resolution.lock.winners, path))
+            result = "written" if not check and save_lock(resolution, path) else "up to date"
+            done.append((str(lock_path(path, resolution.document.arch)), result, (*resolution.notes, *stale)))
+        return done
 
     if check and upgrade:
         raise CutegenError("--check and --upgrade exclude each other", "give one of them", exit_code=2)
@@ -82,16 +85,17 @@ def lock(specs: list[Path], upgrade: bool, check: bool, drop_winners: bool, as_j
     results = {path: console.attempt(run, path) for path in specs}
     rows: list[dict[str, object]] = []
     for path, result in results.items():
-        where = str(lock_path(path))
         if isinstance(result, CutegenError):
-            row: dict[str, object] = {"result": "failed", "findings": console.findings(result)}
+            failed = {"lock": str(lock_path(path)), "result": "failed", "findings": console.findings(result)}
+            rows.append({"spec": str(path), "ok": False, **failed})
             console.report(result, path)
-        else:
-            row = {"result": result[0], "findings": [], "notes": list(result[1])}
+            continue
+        for where, done, notes in result:
+            row = {"lock": where, "result": done, "findings": [], "notes": list(notes)}
+            rows.append({"spec": str(path), "ok": True, **row})
             if not as_json:
-                console.say(f"{where}: {console.verdict(True, result[0])}")
-                print_notes(result[1])
-        rows.append({"spec": str(path), "ok": not isinstance(result, CutegenError), "lock": where, **row})
+                console.say(f"{where}: {console.verdict(True, done)}")
+                print_notes(notes)
     if as_json:
         console.print_json(rows)
     return console.worst(results.values())
@@ -172,15 +176,20 @@ def print_notes(notes: tuple[str, ...]) -> None:
 
 def _explain_spec(path: Path, shape: dict[str, int] | None, why_not: str | None) -> Sequence[Section]:
     from cutegen.families.registry import load_family
-    from cutegen.resolve import resolve_file
+    from cutegen.resolve import resolve_archs
     from cutegen.resolve.toolchain import report_other_toolchains
 
-    resolution = resolve_file(path, raw=typed_text(path))
-    print_notes((*resolution.notes, *report_other_toolchains(resolution.lock.winners, path)))
-    family = load_family(resolution.spec.kernel)
-    if why_not is None:
-        return family.explain(resolution.resolved, shape)
-    return [family.why_not(resolution.spec, resolution.resolved, why_not, shape)]
+    sections: list[Section] = []
+    for resolution in resolve_archs(path, raw=typed_text(path)):
+        print_notes((*resolution.notes, *report_other_toolchains(resolution.lock.winners, path)))
+        family = load_family(resolution.spec.kernel)
+        if why_not is None:
+            found = family.explain(resolution.resolved, shape)
+        else:
+            found = [family.why_not(resolution.spec, resolution.resolved, why_not, shape)]
+        of = f"{resolution.document.arch}: " * bool(resolution.document.arch)
+        sections += [replace(section, title=f"{of}{section.title}") for section in found]
+    return sections
 
 
 def _draw(section: Section) -> str:
@@ -212,7 +221,8 @@ def _print_resolution(path: Path, resolution: Any) -> None:
     from cutegen.families.section import Section
 
     decisions = explain_decisions(resolution.resolved.decisions)
-    console.say(_draw(replace(decisions, title=f"{path}: kernel {resolution.resolved.digest[:16]}")))
+    of = f" for {resolution.document.arch}" if resolution.document.arch else ""
+    console.say(_draw(replace(decisions, title=f"{path}: kernel {resolution.resolved.digest[:16]}{of}")))
     for tiling in resolution.resolved.tilings:
         numbers = tuple((f, str(getattr(tiling.numbers, f)), source) for f, source in tiling.sources.items())
         header = ("number", "value", "from")
@@ -221,16 +231,19 @@ def _print_resolution(path: Path, resolution: Any) -> None:
     console.say()
 
 
-def _as_json(path: Path, result: Any) -> dict[str, object]:
+def _as_json(path: Path, result: Any) -> list[dict[str, object]]:
     if isinstance(result, CutegenError):
-        return {"spec": str(path), "ok": False, "findings": console.findings(result)}
-    resolved = result.resolved
-    return {
-        "spec": str(path),
-        "ok": True,
-        "findings": [],
-        "kernel": resolved.digest,
-        "decisions": [asdict(d) for d in resolved.decisions],
-        "tilings": [asdict(t) for t in resolved.tilings],
-        "notes": list(result.notes),
-    }
+        return [{"spec": str(path), "ok": False, "findings": console.findings(result)}]
+    return [
+        {
+            "spec": str(path),
+            "ok": True,
+            "findings": [],
+            "arch": r.resolved.arch,
+            "kernel": r.resolved.digest,
+            "decisions": [asdict(d) for d in r.resolved.decisions],
+            "tilings": [asdict(t) for t in r.resolved.tilings],
+            "notes": list(r.notes),
+        }
+        for r in result
+    ]

@@ -19,6 +19,7 @@ from cutegen.diagnostics import CutegenError
 if TYPE_CHECKING:
     from cutegen.build.between_specs import Difference, TilingChange, ValueChange
     from cutegen.resolve import Resolution
+    from cutegen.spec import SpecDocument
 
 _RANGE = re.compile(r"(?:^|[^./])\.\.(?![/.])")  # of revisions; `..` of a path has a slash beside it
 
@@ -55,26 +56,40 @@ def diff(what: tuple[str, ...], no_build: bool, gate: bool, markdown: bool, jobs
 
 def _pairs(what: Sequence[str]) -> list[tuple[Resolution, Resolution]]:
     """Old and new of each comparison. CutegenError: they cannot be told or read."""
-    from cutegen.resolve import resolve_file
+    from cutegen.resolve import resolve_archs
 
     if not _RANGE.search(what[0]) or os.path.exists(what[0]):
         if len(what) != 2:
             remedy = "give an old and a new spec, or revisions as `main..HEAD` and then specs"
             raise CutegenError(f"two specs are compared, and there are {len(what)}", remedy, exit_code=2)
-        return [(resolve_file(Path(what[0])), resolve_file(Path(what[1])))]
+        return _by_arch(resolve_archs(Path(what[0])), resolve_archs(Path(what[1])), " and ".join(what))
     old, new = what[0].split("..", 1)
     named = [*map(Path, what[1:])] or [*find_config(Path.cwd()).existing_specs()]
     if not named:
         raise CutegenError(f"{what[0]}: of which specs?", "name specs or a folder after it", exit_code=2)
     specs = console.spec_files(named)
-    return [(_at(old or "HEAD", path), _at(new, path) if new else resolve_file(path)) for path in specs]
+    return [
+        pair
+        for path in specs
+        for pair in _by_arch(_at(old or "HEAD", path), _at(new, path) if new else resolve_archs(path), str(path))
+    ]
 
 
-def _at(revision: str, path: Path) -> Resolution:
-    """A spec, with its lock, as a revision has them."""
+def _by_arch(old: Sequence[Resolution], new: Sequence[Resolution], what: str) -> list[tuple[Resolution, Resolution]]:
+    """A pair for each architecture; those of specs for one are compared whichever they are for."""
+    if len(old) == len(new) == 1:
+        return [(old[0], new[0])]
+    before, after = ({r.resolved.arch: r for r in found} for found in (old, new))
+    if before.keys() != after.keys():
+        said = f"{what}: one is for {' and '.join(before)}, the other one for {' and '.join(after)}"
+        raise CutegenError(said, "compare specs for the same architectures", exit_code=2)
+    return [(before[arch], found) for arch, found in after.items()]
+
+
+def _at(revision: str, path: Path) -> tuple[Resolution, ...]:
+    """A spec, with its locks, as a revision has them: a resolution for each architecture."""
     from cutegen.cli.revisions import find_commit, read_revision
-    from cutegen.resolve import lock_path, read_lock, resolve_document
-    from cutegen.runtime.temporary import temporary_folder
+    from cutegen.resolve import resolve_parts, split_document
     from cutegen.spec.load import load_document
 
     commit = find_commit(revision, path.parent)
@@ -82,17 +97,26 @@ def _at(revision: str, path: Path) -> Resolution:
     if raw is None:
         remedy = "name a spec that both revisions have, or compare two files"
         raise CutegenError(f"{revision} has no {path}", remedy, exit_code=2)
-    document = load_document(path, raw)
-    held = read_revision(commit, lock_path(path))
+    parts = split_document(load_document(path, raw))
+    return resolve_parts(parts, lambda part: _resolve_at(revision, commit, path, part))
+
+
+def _resolve_at(revision: str, commit: str, path: Path, document: SpecDocument) -> Resolution:
+    from cutegen.cli.revisions import read_revision
+    from cutegen.resolve import lock_path, read_lock, resolve_document
+    from cutegen.runtime.temporary import temporary_folder
+
+    file = lock_path(path, document.arch)
+    held = read_revision(commit, file)
     if held is None:
         return resolve_document(document, None)
     with temporary_folder() as folder:
-        copy = folder / lock_path(path).name
+        copy = folder / file.name
         copy.write_bytes(held)
         try:
             lock = read_lock(copy)
         except CutegenError as error:
-            said = str(error).replace(str(copy), f"{revision}:{lock_path(path)}")
+            said = str(error).replace(str(copy), f"{revision}:{file}")
             raise CutegenError(said, "compare with another revision", exit_code=2) from None
     return resolve_document(document, lock)
 

@@ -28,7 +28,7 @@ def shrink_report(report: Report, target: Target, scratch: Path, timeout: float,
     """The report with what one of its failures shrinks to, on the GPU or the CPU that it failed on; the same report
     where nothing failed. scratch: a folder for plainer kernels."""
     from cutegen.cli.progress import show_bar
-    from cutegen.resolve import resolve_file
+    from cutegen.resolve import resolve_archs
 
     failing = list(report.failures())
     if not failing:
@@ -47,10 +47,11 @@ def shrink_report(report: Report, target: Target, scratch: Path, timeout: float,
         bar.name([f"{case.name}, {case.mode}"])
         with open_package(target.path, target.ready) as attempt:
             shrunk = shrink(subject, case, fault, attempt)
-        if target.path == target.given:
+        if target.path.is_relative_to(target.given):
             shrunk = replace(shrunk, without="they are tried where a spec is checked, and this is not one")
         else:
-            resolution, numbers = resolve_file(target.given), count()
+            found, numbers = resolve_archs(target.given), count()
+            resolution = next(r for r in found if r.resolved.arch == target.arch)
 
             @contextmanager
             def open_spec(data: Mapping[str, Any]) -> Iterator[Attempt]:

@@ -83,13 +83,13 @@ def _profile(
 ) -> list[Profile]:
     """What is wrong with one target is found before the first is launched; the machine comes last."""
     from cutegen.cli.progress import show_bar
-    from cutegen.resolve import resolve_file
+    from cutegen.resolve import resolve_archs
     from cutegen.run.profiling import profile_launch
     from cutegen.run.shapes import complete, read_shape
     from cutegen.run.subject import load_subject
-    from cutegen.run.targets import open_target
+    from cutegen.run.targets import open_runnable
 
-    opened = [open_target(path, folder / str(i)) for i, path in enumerate(targets)]
+    opened = [t for i, path in enumerate(targets) for t in open_runnable(path, folder / str(i))]
     subjects = [load_subject(target.path) for target in opened]
     given = read_shape(shape) if shape else {}
     shapes = [complete(subject, given, "--shape") for subject in subjects]
@@ -103,7 +103,8 @@ def _profile(
         for i, (target, subject, extents) in enumerate(zip(opened, subjects, shapes)):
             bar.progress(i, len(opened))
             bar.name([target.name])
-            resolution = None if target.path == target.given else resolve_file(target.given)
+            found_for = () if target.path.is_relative_to(target.given) else resolve_archs(target.given)
+            resolution = next((r for r in found_for if r.resolved.arch == target.arch), None)
             report = output.absolute() if output else folder / f"{i}{REPORT}"
             found.append(
                 profile_launch(

@@ -26,7 +26,7 @@ from cutegen.cli.stdin import READERS, refuse_unnamed, stdin_option, typed_text
 from cutegen.diagnostics import CutegenError, plain_lines, printable
 from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
 from cutegen.render.origin import Line, find_origins
-from cutegen.resolve import resolve_file, save_lock
+from cutegen.resolve import resolve_archs, save_lock
 
 CODE_WIDTH = 88  # columns of generated lines that --origin aligns what wrote them behind
 
@@ -77,14 +77,15 @@ def render(
     owners: dict[str, Path] = {}
     for path in specs:
         try:
-            resolution = resolve_file(path, locked=locked or check, raw=typed_text(path), drop_winners=drop_winners)
-            name = resolution.resolved.name
+            found = resolve_archs(path, locked=locked or check, raw=typed_text(path), drop_winners=drop_winners)
+            notes = [text for resolution in found for text in resolution.notes]
+            package = render_package(*(resolution.resolved for resolution in found))
+            name = package.name
             claim_name(owners, name, path)
-            package = render_package(resolution.resolved)
             if standalone:
                 package = make_standalone(package)
             if not as_json:
-                for text in resolution.notes:
+                for text in notes:
                     note(f"{path}: {text}")
             if check or diff:
                 drifts = compare_package(package, output)
@@ -94,7 +95,8 @@ def render(
                     options = " --standalone" * standalone + f" -o {output}" * (output != default_output())
                     _show(path, drifts, diff, f"run `cutegen render {path}{options}` and commit the result")
             else:
-                save_lock(resolution, path)
+                for resolution in found:
+                    save_lock(resolution, path)
                 written = write_package(package, output)
                 changed = [{"file": str(p), "kind": "written"} for p in written]
                 if not as_json:
@@ -105,7 +107,7 @@ def render(
                 "findings": [],
                 "package": str(output / name),
                 "changed": changed,
-                "notes": resolution.notes,
+                "notes": notes,
             })  # fmt: skip
         except CutegenError as error:
             code = max(code, error.exit_code)
@@ -143,9 +145,11 @@ def _show_origins(specs: list[Path], others: list[str], origin: bool, file: str,
     if locked:
         refuse_unnamed(path)
     try:
-        resolution = resolve_file(path, locked=locked, raw=typed_text(path))
-        package = render_package(resolution.resolved)
-        found = _chosen(find_origins(resolution.resolved, package), package.name, file)
+        resolutions = resolve_archs(path, locked=locked, raw=typed_text(path))
+        notes = [text for resolution in resolutions for text in resolution.notes]
+        kernels = [resolution.resolved for resolution in resolutions]
+        package = render_package(*kernels)
+        found = _chosen(find_origins(kernels[0], package, *kernels[1:]), package.name, file)
     except CutegenError as error:
         report(error, path)
         if as_json:
@@ -153,9 +157,9 @@ def _show_origins(specs: list[Path], others: list[str], origin: bool, file: str,
         return error.exit_code
     if as_json:
         files = {name: [line.to_json() for line in lines] for name, lines in found.items()}
-        print_json([{"spec": str(path), "ok": True, "findings": [], "files": files, "notes": resolution.notes}])
+        print_json([{"spec": str(path), "ok": True, "findings": [], "files": files, "notes": notes}])
         return 0
-    for text in resolution.notes:
+    for text in notes:
         note(f"{path}: {text}")
     for name, lines in found.items():
         if len(found) > 1:
@@ -169,8 +173,8 @@ def _chosen(files: dict[str, tuple[Line, ...]], package: str, wanted: str) -> di
     """wanted: FILE[:LINE], below the package or with its folder; "" for its kernel modules and plan. CutegenError
     (exit 2): there is no such file, or no such line in it."""
     if not wanted:
-        kernels = [name for name in files if name.startswith("kernel")]
-        return {name: files[name] for name in (*kernels, "plan.py")}
+        shown = [name for kind in ("kernel", "plan") for name in files if name.startswith(kind)]
+        return {name: files[name] for name in shown}
     name, _, number = wanted.partition(":")
     path = Path(name)
     if path.name not in files or path.parent.name not in ("", package):

@@ -80,10 +80,12 @@ def check(
     tools = _given_tools(targets, sanitize, bool(shapes or how or to_shrink))
     with temporary_folder() as scratch:
         reports: list[Report] = [
-            _sanitize(path, scratch / str(i), tools) if tools
-            else _check(path, scratch / str(i), shapes, timeout, allowed, how, to_shrink)
+            _sanitize(target, tools)
+            if tools
+            else _check(target, scratch / str(i), shapes, timeout, allowed, how, to_shrink)
             for i, path in enumerate(targets)
-        ]  # fmt: skip
+            for target in _open(path, scratch / str(i), on_cpu=how is not None)
+        ]
     done = [r for r in reports if not isinstance(r, CutegenError)]
     if as_json:
         console.print_json({
@@ -115,25 +117,35 @@ def _given_tools(targets: Sequence[Path], sanitize: str | None, others: bool) ->
     return read_tools(sanitize)
 
 
-def _sanitize(given: Path, scratch: Path, tools: Sequence[str]) -> SanitizerReport | CutegenError:
-    from cutegen.cli.progress import show_bar
-    from cutegen.run import sanitizer
-    from cutegen.run.targets import open_target
+def _open(given: Path, scratch: Path, *, on_cpu: bool) -> Sequence[Target | CutegenError]:
+    """What to check of it: every architecture on the CPU, else those that this machine can run."""
+    from cutegen.run.targets import open_runnable, open_targets
 
     try:
-        target = open_target(given, scratch)
+        return (open_targets if on_cpu else open_runnable)(given, scratch)
+    except CutegenError as error:
+        return [error]
+
+
+def _sanitize(target: Target | CutegenError, tools: Sequence[str]) -> SanitizerReport | CutegenError:
+    from cutegen.cli.progress import show_bar
+    from cutegen.run import sanitizer
+
+    if isinstance(target, CutegenError):
+        return target
+    try:
         obstacle = target.obstacle()
         if not obstacle and not sanitizer.find_sanitizer():
             obstacle = "no compute-sanitizer on the PATH: it is part of the CUDA toolkit"
         if obstacle:
-            return sanitizer.SanitizerReport(target.name, given, not_run=obstacle)
+            return sanitizer.SanitizerReport(target.name, target.given, not_run=obstacle)
         done = []
         with show_bar(f"checking {target.name}") as bar:
             for index, tool in enumerate(tools):
                 bar.progress(index, len(tools))
                 bar.name([tool])
                 done.append(sanitizer.sanitize(tool, target.path, target.name))
-        return sanitizer.SanitizerReport(target.name, given, tuple(done))
+        return sanitizer.SanitizerReport(target.name, target.given, tuple(done))
     except CutegenError as error:
         return error
 
@@ -152,7 +164,7 @@ def _given_tolerance(targets: Sequence[Path], rtol: float | None, atol: float | 
 
 
 def _check(
-    given: Path,
+    target: Target | CutegenError,
     scratch: Path,
     shapes: Sequence[str],
     timeout: float,
@@ -162,12 +174,12 @@ def _check(
 ) -> CheckReport | CpuReport | CutegenError:
     from cutegen.cli.failure import shrink_report
     from cutegen.run.check import CheckReport
-    from cutegen.run.targets import open_target
 
+    if isinstance(target, CutegenError):
+        return target
     try:
-        target = open_target(given, scratch)
         if not on_cpu and (obstacle := target.obstacle()):
-            return CheckReport(target.name, given, not_run=obstacle)
+            return CheckReport(target.name, target.given, not_run=obstacle)
         report: CheckReport | CpuReport
         if on_cpu:
             report = execute_target(target, on_cpu, shapes, timeout, allowed)
@@ -268,33 +280,37 @@ def run(specs: list[Path], output: Path, as_json: bool) -> int:
 def _run_steps(steps: _Steps, output: Path, owners: dict[str, Path]) -> None:
     """Step by step, until one fails. output: the folder of packages. owners: the specs so far, by name."""
     from cutegen.render import render_package, write_package
-    from cutegen.resolve import resolve_file, save_lock
-    from cutegen.run.targets import open_target
+    from cutegen.resolve import resolve_archs, save_lock
+    from cutegen.run.targets import open_runnable
     from cutegen.runtime.gpu import probe_gpu
 
     step = "validate"
     try:
-        resolution = resolve_file(steps.spec)
-        resolved = resolution.resolved
-        console.claim_name(owners, resolved.name, steps.spec)
-        steps.note(resolution.notes)
-        auto = sum(d.origin == "auto" for d in resolved.decisions)
-        held = sum(d.origin == "lock" for d in resolved.decisions)
-        steps.add(step, f"{resolved.name} for {resolved.arch}; {held} decisions from the lock, {auto} made now")
+        found = resolve_archs(steps.spec)
+        kernels = [resolution.resolved for resolution in found]
+        name = kernels[0].name
+        console.claim_name(owners, name, steps.spec)
+        for resolution in found:
+            steps.note(resolution.notes)
+        origins = [d.origin for resolved in kernels for d in resolved.decisions]
+        archs = " and ".join(resolved.arch for resolved in kernels)
+        held, auto = origins.count("lock"), origins.count("auto")
+        steps.add(step, f"{name} for {archs}; {held} decisions from the lock, {auto} made now")
         step = "render"
-        save_lock(resolution, steps.spec)
-        written = write_package(render_package(resolved), output)
-        steps.add(step, f"{output / resolved.name}: {console.written_files(written)}")
+        for resolution in found:
+            save_lock(resolution, steps.spec)
+        written = write_package(render_package(*kernels), output)
+        steps.add(step, f"{output / name}: {console.written_files(written)}")
         step = "build"
-        if not _build(steps, resolved):
+        if not _build(steps, kernels):
             return
-        status = probe_gpu(resolved.arch)
-        if not status.ok:
-            _execute(steps, status.reason)
+        status = [probe_gpu(resolved.arch) for resolved in kernels]
+        if not any(s.ok for s in status):
+            _execute(steps, "; ".join(s.reason for s in status))
             return
         step = "check"
         with temporary_folder() as scratch:
-            target = open_target(steps.spec, scratch)
+            target = open_runnable(steps.spec, scratch)[0]
             report = check_target(target)
             steps.add(step, report.summary(), code=report.exit_code, details=report.to_json())
             if not report.ok:
@@ -310,30 +326,33 @@ def _run_steps(steps: _Steps, output: Path, owners: dict[str, Path]) -> None:
 def _execute(steps: _Steps, reason: str) -> None:
     """What can be proved without a GPU. reason: why there is none."""
     from cutegen.build.cpu import lacking_for_cpu
-    from cutegen.run.targets import open_target
+    from cutegen.run.targets import open_targets
 
     if lacking := lacking_for_cpu():
         told = f"compiled, not run: {reason}; to execute it on the CPU: {'; '.join(lacking)}"
         steps.add("check", told, code=None)
         return
     with temporary_folder() as scratch:
-        report = execute_target(open_target(steps.spec, scratch), OnCpu(), quiet=steps.as_json)
-    if report.not_run:
-        steps.add("check", f"compiled, not run: {reason}; on the CPU: {report.not_run}", code=None)
-        return
-    said = f"compiled, {report.summary()}; not run on a GPU: {reason}"
-    steps.add("check", said, code=report.exit_code, details=report.to_json())
-    if not report.ok and not steps.as_json:
-        _say_check(report)
+        targets = open_targets(steps.spec, scratch)
+        reports = [execute_target(target, OnCpu(), quiet=steps.as_json) for target in targets]
+    for target, report in zip(targets, reports):
+        step = f"check {target.arch}" if len(targets) > 1 else "check"
+        if report.not_run:
+            steps.add(step, f"compiled, not run: {reason}; on the CPU: {report.not_run}", code=None)
+            continue
+        said = f"compiled, {report.summary()}; not run on a GPU: {reason}"
+        steps.add(step, said, code=report.exit_code, details=report.to_json())
+        if not report.ok and not steps.as_json:
+            _say_check(report)
 
 
-def _build(steps: _Steps, resolved: Any) -> bool:
+def _build(steps: _Steps, kernels: Sequence[Any]) -> bool:
     from cutegen.build import build_kernels
     from cutegen.cli.build import exit_code
     from cutegen.cli.progress import show_bar
 
     with show_bar("compiling") as bar:
-        reports = build_kernels([resolved], sample=True, on_progress=bar.progress, on_current=bar.name)
+        reports = build_kernels(kernels, sample=True, on_progress=bar.progress, on_current=bar.name)
     ok = all(r.ok for r in reports)
     checks = [c for r in reports for c in r.checks]
     kept = sum(c.ok is not False for c in checks)

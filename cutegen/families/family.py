@@ -50,7 +50,8 @@ class Family(Protocol):
         ...
 
     def render(self, resolved: Any) -> dict[str, str]:
-        """The text of each generated module, by file name."""
+        """The text of each generated module, by file name. Where the model has `by_arch`, more follow, positional: what
+        the spec resolves to for its other architectures."""
         ...
 
     def plan_code(self, resolved: Any, tiling: Any) -> CodePlan:

@@ -117,8 +117,9 @@ def function_problem(family: str, name: str) -> str | None:
     tilings stand next to it, as many as there are tilings."""
     if name in read_table(family).fixed.get("spec", {}):
         return "is the name of something else in the generated package"
-    if re.match("kernel_[A-Za-z]", name):
-        return "may be the name of a kernel module (kernel_...) of the generated package"
+    if kind := re.match("(kernel)_[A-Za-z]|(plan)_sm_", name):
+        said = kind[1] or kind[2]
+        return f"may be the name of a {said} module ({said}_...) of the generated package"
     return None
 
 

@@ -214,10 +214,10 @@ def _load(request: CpuRequest) -> tuple[Subject, Simulation, CpuSetup]:
     from cutegen.machine.files import adopt_files
     from cutegen.machine.package import Simulation, simulate
     from cutegen.run.environment import describe_environment
-    from cutegen.run.subject import load_subject, plan_subject
+    from cutegen.run.subject import is_plan, load_subject, plan_subject
 
     simulation = Simulation(strict=request.strict)
-    if request.path.is_file():
+    if request.path.is_file() and not is_plan(request.path):
         adopt_files(simulation)
     subject = load_subject(request.path)
     if subject.plan:

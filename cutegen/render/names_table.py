@@ -10,15 +10,15 @@ import ast
 import builtins
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import cutegen.runtime
 from cutegen.diagnostics import CutegenError
 from cutegen.epilogue.ops import FUNCTIONS
 from cutegen.render.package import render_package
-from cutegen.resolve import Resolution, resolve_document, resolve_file
-from cutegen.spec import SpecDocument, load_text
+from cutegen.resolve import Lock, Resolution, resolve_archs, resolve_document, resolve_parts, split_document
+from cutegen.spec import SpecDocument, load_document, load_text
 from cutegen.spec.base import RUN_SECTIONS
 from cutegen.spec.yaml_text import write_yaml
 
@@ -35,17 +35,23 @@ def probe_name(kind: str, name: str) -> str:
     return f"zq{kind}_{name}_qz"
 
 
-def probe_file(path: Path) -> Resolution:
+def probe_file(path: Path) -> tuple[Resolution, ...]:
     """A spec of declared tensors with each of its names made into one that tells its kind. CutegenError: its family
     does not say which are inputs and outputs (TensorProblem)."""
-    found = resolve_file(path)
-    problem, document = found.resolved.problem, found.document
+    found, document = resolve_archs(path)[0], load_document(path)
+    problem = found.resolved.problem
     if not hasattr(problem, "kinds"):
         said = f"the problem of `kernel: {found.spec.kernel}` has no `kinds`"
         raise CutegenError(said, "give it one, name -> input, output or dim, as TensorProblem has it", exit_code=2)
     letters = {kind: letter for letter, kind in KINDS.items()}
     names = {name: probe_name(letters[kind], name) for name, kind in problem.kinds.items()}
-    return resolve_document(load_text(write_yaml(_renamed(document, names)), FUNCTION), None)
+    return resolve_probe(write_yaml(_renamed(document, names)))
+
+
+def resolve_probe(text: str, lock: Lock | None = None) -> tuple[Resolution, ...]:
+    """What a spec with such names resolves to for each of its architectures. lock: of a spec for one."""
+    parts = split_document(load_text(text, FUNCTION))
+    return resolve_parts(parts, lambda part: resolve_document(part, lock))
 
 
 def _renamed(document: SpecDocument, names: Mapping[str, str]) -> dict[str, object]:
@@ -62,23 +68,24 @@ def _renamed(document: SpecDocument, names: Mapping[str, str]) -> dict[str, obje
     return data
 
 
-def collect(probes: Iterable[Resolution]) -> Scopes:
-    """For each scope the names in it; what is made of a name of the spec with the name's kind in its place."""
+def collect(probes: Iterable[Sequence[Resolution]]) -> Scopes:
+    """For each scope the names in it; what is made of a name of the spec with the name's kind in its place. probes: of
+    each what it resolves to for its architectures."""
     found: Scopes = {}
     for scope, names in (*_runtime_scopes(), *(s for probe in probes for s in render_scopes(probe))):
         found.setdefault(scope, set()).update(names)
     return found
 
 
-def render_scopes(probe: Resolution) -> Iterator[tuple[str, set[str]]]:
+def render_scopes(probe: Sequence[Resolution]) -> Iterator[tuple[str, set[str]]]:
     """The scopes of the modules that a spec renders to."""
-    package = render_package(probe.resolved)
+    package = render_package(*(resolution.resolved for resolution in probe))
     # Which tilings have modules is for the cost model to say; no function is named as one: function_problem. Modules of
     # one tiling without some inputs must differ.
     modules = {Path(file).stem for file in package.files}
-    modules = {name for name in modules if not re.match("kernel_(?!without_)", name)}
+    modules = {name for name in modules if not re.match("kernel_(?!without_)|plan_", name)}
     for file, source in package.files.items():
-        module = "kernel" if file.startswith("kernel") else Path(file).stem
+        module = next((kind for kind in ("kernel", "plan") if file.startswith(kind)), Path(file).stem)
         for scope, names in _scopes(ast.parse(source)):
             # Refused where it is an operand of a call with new results: made_names.check_call_names.
             names -= {"out"} if module == "__init__" else set()

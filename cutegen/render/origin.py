@@ -49,11 +49,11 @@ def _describe(expressions: Mapping[str, Iterable[str]]) -> str:
     return "; ".join(text.rstrip() for text in said)
 
 
-def find_origins(resolved: Resolved, package: RenderedPackage) -> dict[str, tuple[Line, ...]]:
-    """The lines of each file of a package of `resolved`, with what wrote them. CutegenError: the family changes what
-    its templates write."""
+def find_origins(resolved: Resolved, package: RenderedPackage, *others: Resolved) -> dict[str, tuple[Line, ...]]:
+    """The lines of each file of a package of `resolved`, and of `others` in it, with what wrote them. CutegenError: the
+    family changes what its templates write."""
     found = {}
-    for name, parts in shared_tracer().render(resolved).items():
+    for name, parts in shared_tracer().render(resolved, *others).items():
         lines = _laid_out(parts)
         text = package.files[name].removesuffix("\n").split("\n")
         lines[:0] = ([Part(header, None)] for header in text[: -len(lines)])

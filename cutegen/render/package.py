@@ -22,6 +22,8 @@ class Resolved(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def arch(self) -> str: ...
+    @property
     def digest(self) -> str: ...
     @property
     def names(self) -> tuple[str, ...]: ...
@@ -37,12 +39,13 @@ class RenderedPackage:
     files: dict[str, str]
 
 
-def render_package(resolved: Resolved) -> RenderedPackage:
-    """The package of one resolved kernel; equal bytes for equal input on any machine. CutegenError: names of the spec
-    clash in it."""
-    bodies = load_family(resolved.family).render(resolved)
+def render_package(resolved: Resolved, *others: Resolved) -> RenderedPackage:
+    """The package of one resolved kernel; equal bytes for equal input on any machine. others: the same for the other
+    architectures of its spec. CutegenError: names of the spec clash in it."""
+    bodies = load_family(resolved.family).render(resolved, *others)
     bodies = {name: lay_out(body) for name, body in sorted(bodies.items())}
-    digest = hashlib.sha256("\0".join((resolved.digest, *chain(*bodies.items()))).encode()).hexdigest()
+    digests = (kernel.digest for kernel in (resolved, *others))
+    digest = hashlib.sha256("\0".join((*digests, *chain(*bodies.items()))).encode()).hexdigest()
     files = {name: with_header(resolved.name, digest, body) for name, body in bodies.items()}
     check_modules(resolved.name, files, resolved.names)
     return RenderedPackage(resolved.name, digest, files)

@@ -317,11 +317,11 @@ class Tracer:
         """All that templates have read, whether or not its value stands in a text."""
         return frozenset(field for made in self._environments.values() for field in made.fields.values())
 
-    def render(self, resolved: Resolved) -> dict[str, tuple[Part, ...]]:
+    def render(self, resolved: Resolved, *others: Resolved) -> dict[str, tuple[Part, ...]]:
         """What the family renders, by file, before it is laid out."""
         token = OTHER_ENVIRONMENT.set(self._environment)
         try:
-            marked = load_family(resolved.family).render(resolved)
+            marked = load_family(resolved.family).render(resolved, *others)
         finally:
             OTHER_ENVIRONMENT.reset(token)
         return {name: tuple(self._sources.parts(text)) for name, text in marked.items()}

@@ -3,10 +3,13 @@
 from cutegen.resolve.chain import (
     Resolution,
     bind_winner,
+    resolve_archs,
     resolve_document,
     resolve_file,
+    resolve_parts,
     resolve_tuned,
     save_lock,
+    split_document,
     tuning_space,
 )
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
@@ -20,10 +23,13 @@ __all__ = [
     "meaning",
     "pin_decisions",
     "read_lock",
+    "resolve_archs",
     "resolve_document",
     "resolve_file",
+    "resolve_parts",
     "resolve_tuned",
     "save_lock",
+    "split_document",
     "tunable_keys",
     "tuning_space",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from cutegen.diagnostics import CutegenError, SpecError, raised_together
 from cutegen.families.decide import WRITTEN
 from cutegen.families.family import Family
 from cutegen.families.knobs import plain
-from cutegen.families.registry import load_family
+from cutegen.families.registry import has_family, load_family, load_spec_model
 from cutegen.families.resolved import Outcome
 from cutegen.families.tuned import TunedRow
 from cutegen.families.tuning import TuningSpace
@@ -22,6 +22,7 @@ from cutegen.resolve.binding import bind, staleness
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
 from cutegen.resolve.winners import REASONS_SHOWN
 from cutegen.spec import KernelSpec, SchemaError, SpecDocument, load_document, parse_spec
+from cutegen.spec.several_archs import FOR, FOR_ARCH, each_arch, refuse_several, split_archs
 
 NAMES_SHOWN = 3  # tilings of winners that a note is about
 
@@ -47,27 +48,74 @@ def resolve_file(
     raw: bytes | None = None,
     drop_winners: bool = False,
 ) -> Resolution:
-    """Resolve a spec with the lock next to it. Writes nothing; `save_lock` does. raw: the spec's text where that is not
-    what the file holds.
+    """Resolve a spec of one architecture with the lock next to it. Writes nothing; `save_lock` does. raw: the spec's
+    text where that is not what the file holds.
 
     locked: a missing, stale or illegal lock is an error. upgrade: decisions are made again, winners stay, and a damaged
-    lock is replaced. drop_winners: those that no call runs leave the lock.
+    lock is replaced. drop_winners: those that no call runs leave the lock. CutegenError: it is of several.
     """
+    found = resolve_archs(path, locked=locked, upgrade=upgrade, raw=raw, drop_winners=drop_winners)
+    refuse_several(path, [r.resolved.arch for r in found])
+    return found[0]
+
+
+def resolve_archs(
+    path: Path,
+    *,
+    locked: bool = False,
+    upgrade: bool = False,
+    raw: bytes | None = None,
+    drop_winners: bool = False,
+) -> tuple[Resolution, ...]:
+    """As `resolve_file`, of each architecture that a spec is for, in its order."""
     document = load_document(path, raw)
-    with raised_together(document.faults):
-        lock, damaged = _look(path) if upgrade else (read_lock(lock_path(path)), False)
-        resolution = resolve_document(document, lock, locked=locked, upgrade=upgrade, drop_winners=drop_winners)
-    if not damaged:
+
+    def resolve(part: SpecDocument) -> Resolution:
+        file = lock_path(path, part.arch)
+        lock, damaged = _look(file) if upgrade else (read_lock(file), False)
+        resolution = resolve_document(part, lock, locked=locked, upgrade=upgrade, drop_winners=drop_winners)
+        if damaged:
+            lost = f"{file} could not be read: nothing that it held is kept, winners among it"
+            resolution = replace(resolution, notes=(lost, *resolution.notes))
         return resolution
-    lost = f"{lock_path(path)} could not be read: nothing that it held is kept, winners among it"
-    return replace(resolution, notes=(lost, *resolution.notes))
+
+    with raised_together(document.faults):
+        return resolve_parts(split_document(document), resolve)
 
 
-def _look(path: Path) -> tuple[Lock | None, bool]:
-    """The lock of the spec at `path`, None where it is missing or damaged, and whether it is damaged: one look at the
-    file tells both."""
+def split_document(document: SpecDocument) -> tuple[SpecDocument, ...]:
+    """What a spec says for each of its architectures. SpecError: of `arch` and `for`."""
+    family = document.data.get("kernel")
+    if not has_family(family) or not (isinstance(document.data.get("arch"), list) or FOR in document.data):
+        return (document,)  # what is wrong with the family is said with the rest
+    return split_archs(document, load_spec_model(str(family)).by_arch)
+
+
+def resolve_parts(
+    parts: Sequence[SpecDocument], resolve: Callable[[SpecDocument], Resolution]
+) -> tuple[Resolution, ...]:
+    """What each part of a spec resolves to; notes say for which of several architectures they are. SpecError: findings
+    about any of them, or their calls differ."""
+    found = each_arch(parts, resolve)
+    if len(found) == 1:
+        return found
+    first, described = found[0], [_describe_problem(r) for r in found]
+    if other := next((r for r, problem in zip(found, described) if problem != described[0]), None):
+        doc, archs = other.document, (first.document.arch, other.document.arch)
+        said = f"calls for {archs[0]} and {archs[1]} pass or promise something else: one plan is for both"
+        remedy = "write how outputs are stored, and what is promised of operands, for all of them"
+        raise SpecError([doc.diagnostic(FOR_ARCH.id, ("arch",), said, remedy, key=True)])
+    return tuple(replace(r, notes=tuple(f"{r.document.arch}: {note}" for note in r.notes)) for r in found)
+
+
+def _describe_problem(resolution: Resolution) -> object:
+    return load_family(resolution.spec.kernel).describe_problem(resolution.resolved.problem)
+
+
+def _look(file: Path) -> tuple[Lock | None, bool]:
+    """The lock, None where it is missing or damaged, and whether it is damaged: one look at the file tells both."""
     try:
-        return read_lock(lock_path(path)), False
+        return read_lock(file), False
     except CutegenError:
         return None, True
 
@@ -189,8 +237,8 @@ def _parse_and_bind(doc: SpecDocument) -> tuple[KernelSpec, Any]:
 def save_lock(resolution: Resolution, path: Path) -> bool:
     """Write the lock of the spec at `path`; False when it is up to date. CutegenError: it is no longer what was read,
     as when a tune has ended meanwhile."""
-    lock, text = lock_path(path), resolution.lock.to_text()
-    if not holds(lock, text) and _look(path)[0] not in (resolution.read, resolution.lock):
+    lock, text = lock_path(path, resolution.document.arch), resolution.lock.to_text()
+    if not holds(lock, text) and _look(lock)[0] not in (resolution.read, resolution.lock):
         raise CutegenError(f"{lock} has changed since it was read: it is left as it is", "run the same command again")
     return write_text(lock, text)
 

@@ -12,7 +12,7 @@ from typing import Any
 from cutegen.diagnostics import CutegenError, SpecError, cut, printable_data
 from cutegen.families.resolved import Portfolio
 from cutegen.families.tuned import TunedRow
-from cutegen.files import LOCK_SUFFIX
+from cutegen.files import LOCK_SUFFIX, lock_stem
 from cutegen.resolve.winners import DEFAULT, MAX_REASON, Winner, read_winner
 from cutegen.roots import read_file
 from cutegen.spec import SpecDocument, load_text
@@ -113,9 +113,9 @@ def _flow(start: str, items: Sequence[str]) -> list[str]:
     return [*lines, line] if items else [start + "{}"]
 
 
-def lock_path(spec: Path) -> Path:
-    """NAME.lock.yaml beside NAME.yaml."""
-    return spec.with_suffix(LOCK_SUFFIX)
+def lock_path(spec: Path, arch: str = "") -> Path:
+    """NAME.lock.yaml beside NAME.yaml; arch: NAME.ARCH.lock.yaml, of one of its several architectures."""
+    return spec.with_suffix(f".{arch}{LOCK_SUFFIX}" if arch else LOCK_SUFFIX)
 
 
 def read_lock(path: Path) -> Lock | None:
@@ -204,7 +204,7 @@ def _damaged(path: Path, what: str) -> CutegenError:
 
 
 def _spec_path(lock: Path) -> Path:
-    return lock.with_name(lock.name.removesuffix(LOCK_SUFFIX) + ".yaml")
+    return Path(f"{lock_stem(lock)}.yaml")
 
 
 def meaning(doc: SpecDocument) -> str:

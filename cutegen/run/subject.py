@@ -18,9 +18,12 @@ from cutegen.families.registry import load_proving
 from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Extent, step_of
 from cutegen.runtime.base import BasePlan
+from cutegen.runtime.by_arch import PlanByArch
+from cutegen.runtime.header import read_digest
 
 # What a plain file is taken for when it does not say: 16-bit operands with rows that TMA can read, this CTA tile.
 FILE_STEP, FILE_TILE = 8, (128, 128, 64)
+PLAN_OF_ARCH = "plan_sm_"  # what the file of a package's plan for one of several architectures begins with
 
 
 @dataclass(frozen=True)
@@ -73,22 +76,37 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
+def list_plans(folder: Path) -> list[Path]:
+    """What to load of a generated package: itself, or its plan for each of several architectures."""
+    return sorted(file for file in folder.glob(f"{PLAN_OF_ARCH}*.py") if read_digest(file)) or [folder]
+
+
+def is_plan(path: Path) -> bool:
+    """Whether a file is the plan of a generated package for one of its architectures."""
+    return path.name.startswith(PLAN_OF_ARCH) and path.is_file() and path in list_plans(path.parent)
+
+
 def load_subject(path: Path) -> Subject:
-    """The subject in a package directory (its plan.py has PLAN) or a .py file. CutegenError: it cannot be loaded."""
+    """The subject in a package directory (its plan.py has PLAN), in one of a package's plans by architecture, or in a
+    .py file. CutegenError: it cannot be loaded."""
     name = path.stem if path.is_file() else path.name
     try:
         module = _load(path, name)
     except Exception as error:
         raise CutegenError(f"{path}: cannot be imported: {type(error).__name__}: {error}", exit_code=2) from error
     plan = getattr(module, "PLAN", None)
+    if isinstance(plan, PlanByArch):
+        named = " or ".join(file.name for file in list_plans(path))
+        raise CutegenError(f"{path} has kernels for several architectures", f"name {named} in it", exit_code=2)
     return plan_subject(plan, path) if isinstance(plan, BasePlan) else _from_file(module, name, path)
 
 
 def _load(path: Path, name: str) -> ModuleType:
-    if path.is_dir():
-        package = f"checked_{name}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
-        _execute(package, path / "__init__.py", [str(path)])
-        return importlib.import_module(f"{package}.plan")
+    if path.is_dir() or is_plan(path):
+        folder, plan = (path, "plan") if path.is_dir() else (path.parent, path.stem)
+        package = f"checked_{folder.name}_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]}"
+        _execute(package, folder / "__init__.py", [str(folder)])
+        return importlib.import_module(f"{package}.{plan}")
     return _execute(f"checked_{name}", path, None)
 
 
@@ -102,10 +120,15 @@ def _execute(name: str, file: Path, search: list[str] | None) -> ModuleType:
     return module
 
 
+def name_plan(package: str, arch: str, path: Path) -> str:
+    """What results call a plan. path: of its package, or of a plan of that for one of its architectures."""
+    return f"{package} ({arch})" if path.suffix == ".py" else package
+
+
 def plan_subject(plan: BasePlan, path: Path) -> Subject:
     proving: Proving | None = load_proving(plan.family, plan.proving)
     return Subject(
-        name=plan.name,
+        name=name_plan(plan.name, plan.arch, path),
         path=path,
         kernel_fn=plan.kernel_fn,
         reference_fn=lambda *inputs: plan.reference_fn(*inputs, precision="float64"),
@@ -169,5 +192,6 @@ class FileTiling:
 
 def _digest(path: Path) -> str:
     """Hash of the source that runs."""
-    files = [path] if path.is_file() else sorted(path.glob("*.py"))
+    folder = path.parent if is_plan(path) else path
+    files = [path] if folder.is_file() else sorted(folder.glob("*.py"))
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from cutegen.diagnostics import CutegenError
 from cutegen.run.row import Row
 from cutegen.run.shapes import Shape
-from cutegen.run.subject import Subject, load_subject
+from cutegen.run.subject import Subject, list_plans, load_subject, name_plan
 from cutegen.run.suite import Suite, load_suite, spec_suite, suite_folder
 from cutegen.runtime.gpu import probe_gpu
+from cutegen.spec.several_archs import refuse_several
 
 if TYPE_CHECKING:
     from cutegen.spec import SpecDocument
@@ -65,32 +66,54 @@ def render_spec(spec: SpecDocument, data: Mapping[str, Any], folder: Path) -> tu
 
 
 def open_target(given: Path, scratch: Path) -> Target:
-    """CutegenError: it is nothing that runs, or its spec does not resolve. Renders specs to `scratch`, which lives as
-    long as the target."""
-    if given.suffix == ".py" and given.is_file():
-        return Target(given, given, given.stem, "")
-    if (given / "plan.py").is_file():
-        plan = load_subject(given).plan
-        if plan is None:
-            remedy = f"check its spec; a standalone package checks itself: python -m {given.name} --check"
-            raise CutegenError(f"{given}/plan.py has no PLAN of this cutegen", remedy, exit_code=2)
-        return Target(given, given, plan.name, plan.arch)
-    from cutegen.render import render_package, write_package
-    from cutegen.resolve import resolve_file
+    """As `open_targets`, of one architecture. CutegenError: there are several."""
+    targets = open_targets(given, scratch)
+    refuse_several(given, [target.arch for target in targets])
+    return targets[0]
 
-    resolution = resolve_file(given)
-    package = render_package(resolution.resolved)
+
+def open_targets(given: Path, scratch: Path) -> tuple[Target, ...]:
+    """One for each architecture. CutegenError: it is nothing that runs, or its spec does not resolve. Renders specs to
+    `scratch`, which lives as long as the targets."""
+    if given.suffix == ".py" and given.is_file():
+        return (Target(given, given, given.stem, ""),)
+    if (given / "plan.py").is_file():
+        return tuple(_open_plan(given, path) for path in list_plans(given))
+    from cutegen.render import render_package, write_package
+    from cutegen.resolve import resolve_archs
+
+    found = resolve_archs(given)
+    package = render_package(*(resolution.resolved for resolution in found))
     write_package(package, scratch)
-    spec = resolution.spec
-    return Target(
-        given,
-        scratch / package.name,
-        package.name,
-        resolution.resolved.arch,
-        tuple(spec.check.shapes),
-        tuple(spec.bench.shapes),
-        tuple(spec.bench.baselines),
-        spec_suite(spec, resolution.document, suite_folder(given)),
-        suite_folder(given),
-        tuple(getattr(resolution.resolved.problem, "ready", ())),
+    folder, spec = scratch / package.name, found[0].spec
+    return tuple(
+        Target(
+            given,
+            path,
+            name_plan(package.name, resolution.resolved.arch, path),
+            resolution.resolved.arch,
+            tuple(spec.check.shapes),
+            tuple(spec.bench.shapes),
+            tuple(spec.bench.baselines),
+            spec_suite(spec, resolution.document, suite_folder(given)),
+            suite_folder(given),
+            tuple(getattr(resolution.resolved.problem, "ready", ())),
+        )
+        for resolution in found
+        for path in [folder / f"plan_{resolution.document.arch}.py" if resolution.document.arch else folder]
     )
+
+
+def open_runnable(given: Path, scratch: Path) -> tuple[Target, ...]:
+    """Of `open_targets` those that this machine can run; all of them where it can run none."""
+    targets = open_targets(given, scratch)
+    return tuple(target for target in targets if not target.obstacle()) or targets
+
+
+def _open_plan(given: Path, path: Path) -> Target:
+    subject = load_subject(path)
+    plan = subject.plan
+    if plan is None:
+        remedy = f"check its spec; a standalone package checks itself: python -m {given.name} --check"
+        raise CutegenError(f"{given}/plan.py has no PLAN of this cutegen", remedy, exit_code=2)
+    return Target(given, path, subject.name, plan.arch)

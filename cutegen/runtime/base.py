@@ -268,13 +268,8 @@ class BasePlan(CallablePlan):
         """SMs of CUDA device `index`. ValueError: the device cannot run this kernel."""
         import torch
 
-        facts = torch.cuda.get_device_properties(index)
-        have, need = f"sm_{facts.major}{facts.minor}", self.arch.rstrip("af")
-        if have != need:
-            raise ValueError(
-                f"{self.name}: device {index} ({facts.name}) is {have}; the kernel is built for {self.arch}"
-            )
-        return int(facts.multi_processor_count)
+        find_arch(self.name, index, (self.arch,))
+        return int(torch.cuda.get_device_properties(index).multi_processor_count)
 
     def extents_on_device(self, dims: Mapping[str, int]) -> dict[str, int]:
         """The extents of every dim of a problem whose inputs are to be made. TypeError, ValueError: dims name no such
@@ -354,6 +349,19 @@ class BasePlan(CallablePlan):
         if faults := self._find_faults(args, values, sms):
             error = TypeError if any(f.error is TypeError for f in faults) else ValueError
             raise error(f"{self.name}: " + "\n  ".join(f.text for f in faults)) from cause
+
+
+def find_arch(name: str, index: int, archs: Sequence[str]) -> str:
+    """Of the architectures that kernels are built for, that of CUDA device `index`. ValueError: it is another one.
+    name: of the plan."""
+    import torch
+
+    facts = torch.cuda.get_device_properties(index)
+    have = f"sm_{facts.major}{facts.minor}"
+    if fitting := [arch for arch in archs if arch.rstrip("af") == have]:
+        return fitting[0]
+    built = f"{'kernel is' if len(archs) == 1 else 'kernels are'} built for {' and '.join(archs)}"
+    raise ValueError(f"{name}: device {index} ({facts.name}) is {have}; the {built}")
 
 
 def current_device() -> int:

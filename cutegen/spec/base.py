@@ -183,10 +183,12 @@ class Bench(Section):
 
 
 class KernelSpec(Section):
-    """The keys that specs of all families share. meaning: those that say what is computed, not how. promised, no_dim:
-    for messages, where specs say what is known of the dims, and what is said of a name that is none."""
+    """The keys that specs of all families share. meaning: those that say what is computed, not how. by_arch: those that
+    a spec for several architectures may give each; none: the family's specs are for one. promised, no_dim: for
+    messages, where specs say what is known of the dims, and what is said of a name that is none."""
 
     meaning: ClassVar[frozenset[str]] = frozenset()
+    by_arch: ClassVar[tuple[str, ...]] = ()
     promised: ClassVar[str]
     no_dim: ClassVar[str]
 

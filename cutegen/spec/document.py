@@ -31,7 +31,8 @@ class Node:
 class SpecDocument:
     """name: the spec's name, an identifier unless `faults` say otherwise. path: as shown to the user. data: dicts,
     lists and scalars only. lines: of the text, without blanks at their ends; findings share them. faults: findings
-    about the file, reported together with those about its content."""
+    about the file, reported together with those about its content. archs: where it is what a file says for one of
+    several architectures, all of them."""
 
     name: str
     path: str
@@ -40,6 +41,12 @@ class SpecDocument:
     line_starts: tuple[int, ...]
     lines: tuple[str, ...]
     faults: tuple[Diagnostic, ...] = ()
+    archs: tuple[str, ...] = ()
+
+    @property
+    def arch(self) -> str:
+        """Which of several architectures it is for; "" where the file is for one."""
+        return str(self.data["arch"]) if self.archs else ""
 
     @property
     def data(self) -> dict[str, Data]:

@@ -117,7 +117,7 @@ def test_other_architectures(
     spec: str, arch: str, help: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = validate(tmp_path, spec.replace("arch: sm_90a", f"arch: {arch}"), capsys)
-    archs = "`sm_90a`, `sm_100a`, `sm_103a`, `sm_120a` or `sm_121a`" if spec == PLAIN else "`sm_90a`"
+    archs = "`sm_90a`, `sm_100a`, `sm_103a`, `sm_120a`, `sm_121a` or a list of names" if spec == PLAIN else "`sm_90a`"
     assert f"`arch` must be {archs}, not `{arch}`\n" in found
     assert f"  = help: {help}\n" in found
 

@@ -28,11 +28,13 @@ def assemble(
     rows: Sequence[Row],
     tuned: Sequence[tuple[TunedRow, Candidate]] = (),
     portfolio: Sequence[Candidate] = (),
+    base: str = "kernel",
 ) -> tuple[tuple[GemmKernel, ...], tuple[DispatchRow, ...]]:
     """The modules, that of the default first, and the dispatch table, which ends with the default.
 
     rows: (comparisons that must hold, candidate), most specific first; tuned: those of single devices, which come
-    before. portfolio: more instances, which no row names. Equal candidates share an instance.
+    before. portfolio: more instances, which no row names. Equal candidates share an instance. base: what names of
+    modules begin with.
     """
     instances = tuple(dict.fromkeys((default, *(c for _, c in rows), *portfolio, *(c for _, c in tuned))))
     names = dict(zip(instances, _instance_names(instances)))
@@ -40,7 +42,7 @@ def assemble(
     kernels = []
     for key in structures:
         members = [c for c in instances if structure(c) == key]
-        module = "_".join(("kernel", *_differences(members[0], default, STRUCTURAL)))
+        module = "_".join((base, *_differences(members[0], default, STRUCTURAL)))
         kernels.append(GemmKernel(module, tuple(describe_tiling(problem, c, names[c], module) for c in members)))
     for omitted in list_omissions(problem):
         kernels += [_omit(problem, kernel, omitted) for kernel in kernels if not kernel.omitted]

@@ -157,8 +157,6 @@ def idle_knobs(problem: GemmProblem, c: Candidate) -> frozenset[str]:
         **{one.knob.field: one.is_idle(problem, c) for one in FEATURE_KNOBS},
         "promote_every": not problem.promotable,
     }
-    if problem.target.tensor_memory:
-        idle |= dict.fromkeys(OF_WARPGROUPS, True)
     return frozenset(field for field, says_nothing in idle.items() if says_nothing)
 
 
@@ -168,6 +166,7 @@ def structure(c: Candidate) -> tuple[object, ...]:
 
 
 def knobs_of(problem: GemmProblem) -> tuple[Knob, ...]:
-    """KNOBS with the names of the problem's operands."""
+    """KNOBS with the names of the problem's operands, less those of warpgroups where none multiplies."""
     names = {"a": problem.a.name, "b": problem.b.name}
-    return tuple(replace(knob, key=knob.key.format(**names)) for knob in KNOBS)
+    without = OF_WARPGROUPS if problem.target.tensor_memory else ()
+    return tuple(replace(knob, key=knob.key.format(**names)) for knob in KNOBS if knob.field not in without)

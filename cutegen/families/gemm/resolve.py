@@ -141,7 +141,7 @@ def _resolved(
     c: Candidate = decided.candidate
     idle = {knob.key for knob in knobs_of(problem) if knob.field in idle_knobs(problem, c)}
     decisions = tuple(d for d in decided.decisions if d.key not in idle)
-    kernels, dispatch = assemble(problem, c, rows, tuned, held.candidates)
+    kernels, dispatch = assemble(problem, c, rows, tuned, held.candidates, "_".join(filter(None, ("kernel", doc.arch))))
     instances = [part for kernel in kernels for t in kernel.tilings for part in (t.candidate, t.numbers)]
     described = describe(problem)
     names = {t.candidate: t.name for kernel in kernels for t in kernel.tilings if not t.omitted}
@@ -160,4 +160,5 @@ def _resolved(
         picks=picks,
         model=held.portfolio.model if held.portfolio else MODEL,
         why_picks=held.portfolio.reason if held.portfolio else "",
+        archs=doc.archs,
     )

@@ -57,7 +57,7 @@ class ResolvedGemm:
     """Everything the templates need. kernels: that of the default tiling first; those that do without optional operands
     last, each instance beside the one of all operands. digest: hash of the meaning of spec and decisions, not of
     comments. picks: names of the tilings that the cost model, of version `model`, chooses among for calls that nobody
-    measured, the default first; why_picks: why these."""
+    measured, the default first; why_picks: why these. archs: where the spec is for several, all of them."""
 
     family: ClassVar[str] = "gemm"
 
@@ -73,6 +73,7 @@ class ResolvedGemm:
     picks: tuple[str, ...] = ()
     model: int = MODEL
     why_picks: str = ""
+    archs: tuple[str, ...] = ()
 
     @property
     def dims(self) -> dict[str, Extent]:

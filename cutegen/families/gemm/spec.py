@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, WithJsonSchema, field_validator
 
 from cutegen.families.declared_knobs import extend_section
 from cutegen.families.gemm.candidate import (
@@ -36,6 +36,15 @@ from cutegen.spec.base import (
     unknown_name,
 )
 from cutegen.spec.finding import Finding, Unworded
+
+Arch: TypeAlias = Literal["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"]
+# Keys of a spec that may differ by architecture.
+BY_ARCH = ("accumulate", "tiling", "pipeline", "warpgroups", "scheduler", "tma", "pdl", "device", "portfolio", "tune")
+_ARCH = {"type": "string", "enum": list(get_args(Arch))}
+_NAME = {"type": "string", "$comment": "name", "pattern": f"^({'|'.join(get_args(Arch))})$"}
+_ARCHS = {"type": "array", "items": _NAME}
+_OF_ARCH = {"type": "object", "propertyNames": {"enum": list(BY_ARCH)}}
+_BY_ARCH = {"type": "object", "propertyNames": _ARCH, "additionalProperties": _OF_ARCH}
 
 
 class Accumulate(Section):
@@ -168,10 +177,17 @@ class GemmKnobs(TensorSpec):
     """What a kernel is, and how it is made: all but what is run."""
 
     meaning: ClassVar[frozenset[str]] = TensorSpec.meaning | {"mainloop", "epilogue", "alias", "groups", "invariance"}
+    by_arch: ClassVar[tuple[str, ...]] = BY_ARCH
 
     kernel: Literal["gemm"] = Field(description="The kernel family.")
-    arch: Literal["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"] = Field(
-        description="The architecture to generate for."
+    arch: Annotated[Arch, WithJsonSchema({"anyOf": [_ARCH, _ARCHS]})] = Field(
+        description="The architecture to generate for, or several in a list: one package then has kernels for each."
+    )
+    for_archs: Annotated[dict[str, Any], WithJsonSchema(_BY_ARCH)] = Field(
+        default={},
+        alias="for",
+        description="Of several architectures, what differs: `for: {sm_100a: {tiling: ...}}` takes the place of what "
+        f"the rest says. It may have {', '.join(BY_ARCH[:-1])} and {BY_ARCH[-1]}.",
     )
     mainloop: Expression = Field(
         default="a @ b",

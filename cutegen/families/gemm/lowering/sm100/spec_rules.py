@@ -30,7 +30,8 @@ def refuse_unsupported(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) 
     """A finding for each part that kernels of the problem's architecture lack."""
     for path, what in _unsupported(spec, problem) if problem.target.tensor_memory else ():
         said = f"{what} on {problem.arch}"
-        yield doc.diagnostic(SM100_SPEC.id, path, f"{said} is not supported yet", REMEDY, key=True)
+        remedy = "write it under `for: {sm_90a: ...}`" if doc.archs and path[0] in spec.by_arch else REMEDY
+        yield doc.diagnostic(SM100_SPEC.id, path, f"{said} is not supported yet", remedy, key=True)
     if problem.packed_scales and problem.epilogue.pairing == "interleaved":
         said = "pairs of columns side by side have their scales in one chunk, which TMA moves as a whole"
         n = problem.n.name
