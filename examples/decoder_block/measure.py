@@ -45,6 +45,7 @@ from cutegen.run.bench import Device, warm_up
 from cutegen.run.device import CudaDevice, Launch
 from cutegen.run.environment import describe_environment
 from cutegen.run.intervals import Interval, median_interval, ratio_text, round_orders, speed_ratio
+from cutegen.runtime.gpu import probe_gpu
 
 # The most that a result may be from float32, relative to what the layer adds to its input (`layer.error`): 1.5 times
 # what PyTorch's own operations of the same formats give.
@@ -225,6 +226,9 @@ def compile_kernel(form: Format, role: str, dims: Mapping[str, int]) -> None:
 
 def main() -> int:
     given = parse_arguments()
+    if not (status := probe_gpu("sm_90a")).ok:
+        print(f"not measured: {status.reason}", file=sys.stderr)
+        return 2
     sizes = Sizes()
     problems = [Problem(f, n, given.context) for f in given.formats for n in given.decode]
     problems = sorted(problems + [Problem(f, n, 0) for f in given.formats for n in given.prefill], key=lambda p: p.form)

@@ -3,8 +3,11 @@ of kernels, its operators under torch.compile and fake tensors, and its script w
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -34,7 +37,9 @@ from picture import draw
 from torch._subclasses import FakeTensorMode
 
 from cutegen.resolve import resolve_file
+from cutegen.runtime.gpu import GpuStatus
 
+ROOT = Path(__file__).parents[2]
 SMALL = Sizes(hidden=256, heads=4, kv_heads=2, head_dim=64, feed_forward=512)
 PROBLEMS = ((1, 40), (6, 40), (7, 0))  # tokens, context
 
@@ -210,6 +215,25 @@ def test_the_script_measures_and_draws(form: Any) -> None:
     widths = [float(bar.attrib["width"]) for bar in picture.iter("{http://www.w3.org/2000/svg}rect")][3:]
     assert len(widths) == 6
     assert sum(widths[:3]) == pytest.approx(sum(widths[3:]) / 2, abs=0.5)
+
+
+def test_without_a_gpu_the_script_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(measure, "probe_gpu", lambda arch: GpuStatus((f"no {arch} here",)))
+    monkeypatch.setattr("sys.argv", ["measure.py"])
+    assert measure.main() == 2
+    assert capsys.readouterr() == ("", "not measured: no sm_90a here\n")
+
+
+def test_the_page_shows_what_is_stored() -> None:
+    page = (ROOT / "docs" / "performance" / "decoder-layer.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- layer: (\S+) -->\n\n```text\n(.*?)\n```\n\n<!-- /layer -->", page, re.DOTALL)
+    stored = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/measurements/decoder_block/*.json"))
+    assert sorted(path for path, _ in shown) == stored
+    for path, text in shown:
+        result = json.loads((ROOT / path).read_text(encoding="utf-8"))
+        assert text == table(result["problems"])
+        assert (ROOT / path).with_suffix(".svg").read_text(encoding="utf-8") == draw(result)
+        assert all(map(is_right, result["problems"]))
 
 
 @pytest.mark.parametrize("form", SPECS)
