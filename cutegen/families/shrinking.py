@@ -27,12 +27,14 @@ NO_OVERLAP = Plainer("no programmatic dependent launch", {"pdl": {"wait": False,
 class Shrinking(Protocol):
     """SHRINKING of a family's module `shrinking`."""
 
+    keeps: bool  # whether `keep_steps` can; else the least extent that fails tells the step
+
     def count_steps(self, plan: Any, dims: Mapping[str, int], key: str) -> int:
         """Steps in which the kernel of a tiling goes through what it sums; 0: they cannot be told apart."""
         ...
 
     def keep_steps(self, plan: Any, inputs: Sequence[Any], key: str, count: int) -> tuple[Any, ...]:
-        """The inputs with zeros where later steps than the first `count` read; those given stay as they are."""
+        """The inputs with zeros, or nothing, where later steps than the first `count` read; those given stay."""
         ...
 
     def describe_step(self, plan: Any, dims: Mapping[str, int], key: str, step: int) -> str:

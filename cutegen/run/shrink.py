@@ -150,9 +150,13 @@ def _find_step(subject: Subject, search: _Search) -> str:
         found = search.run(replace(case, kept_steps=kept))
         return found is not None and found.status == search.fault.status
 
+    last = (
+        f"{shrinking.describe_step(subject.plan, case.shape, key, count - 1)}, the last of the least extent that fails"
+    )
+    if not shrinking.keeps:
+        return last
     if wrong(0):
-        what = shrinking.describe_step(subject.plan, case.shape, key, count - 1)
-        return f"{what}, the last of the least extent that fails; zeros fail as well, so it is not what is summed"
+        return f"{last}; zeros fail as well, so it is not what is summed"
     low, high = 0, count  # right with `low` steps, wrong with `high`
     while high - low > 1:
         middle = (low + high) // 2

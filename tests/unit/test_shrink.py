@@ -23,6 +23,7 @@ from cutegen.run.case_list import Case
 from cutegen.run.shrink import MOST_TRIES, bisect_knobs, shrink
 from cutegen.run.subject import Subject, load_subject
 from cutegen.run.targets import render_spec
+from cutegen.runtime.mla_decode.inputs import Draw
 
 ROOT = Path(__file__).parents[2]
 DIMS = {"heads": 128, "query_len": 1}
@@ -101,7 +102,6 @@ def test_parts_of_k() -> None:
         ("gemm_bf16_sm90a", {"m": 3, "n": 8, "k": 200}),
         ("gemm_e4m3_block128_sm90a", {"m": 3, "n": 16, "k": 272}),
         ("grouped_gemm_bf16_sm90a", {"m": 5, "n": 8, "k": 200, "groups": 2}),
-        ("rmsnorm_bf16_sm90a", {"m": 2, "n": 4096}),
     ],
 )
 def test_steps_that_are_kept(name: str, dims: dict[str, int]) -> None:
@@ -120,12 +120,20 @@ def test_steps_that_are_kept(name: str, dims: dict[str, int]) -> None:
             for a, b in zip(inputs, shrinking.keep_steps(plan, inputs, key, kept))
             if hasattr(a, "shape") and not bool((a == b).all())
         ]
-        assert changed
+        assert len(changed) == 2 or not kept
         for before, after in changed:
             axis = [not bool((b == a).all()) for a, b in zip(before.movedim(-1, 0), after.movedim(-1, 0))]
             assert axis == sorted(axis)  # columns up to one stay, those behind it do not
             assert not after[..., axis.index(True) :].any()
-        assert f" {kept} of " in (text := shrinking.describe_step(plan, dims, key, kept)) or f"load {kept}" in text
+        assert f" {kept} of " in shrinking.describe_step(plan, dims, key, kept)
+
+
+def test_the_load_of_a_row() -> None:
+    """Of rows the least extent that fails tells it."""
+    case = Case("one row", {"m": 3, "n": 7168}, "numerics", None)
+    found = shrink(subject_of("rmsnorm_bf16_sm90a"), case, BAD, failing(lambda s: s["n"] > 3000))
+    assert found.smallest.shape == {"m": 1, "n": 3008}
+    assert found.step.startswith("load 1 of each thread (n 2048 to 3007)"), found.step
 
 
 def test_keys_that_are_kept() -> None:
@@ -133,14 +141,15 @@ def test_keys_that_are_kept() -> None:
     plan: Any = subject.plan
     dims, shrinking = {"batch": 2, "query_len": 1, "heads": 4, "kv_len": 150}, load_shrinking(plan.family)
     key = next(iter(plan.tilings))
-    inputs = plan.prepare_inputs(**dims)
-    _, cache, table, lengths, *_ = inputs
+    inputs = plan.draw_inputs(Draw("edges"), **dims)
     assert shrinking.count_steps(plan, dims, key) == 3
-    kept = shrinking.keep_steps(plan, inputs, key, 2)[1]
-    for row, length in zip(table.tolist(), lengths.tolist()):
-        rows = [(row[key // 64], key % 64) for key in range(length)]
-        assert [bool(kept[at].any()) for at in rows] == [key < 128 for key in range(length)]
-        assert all(bool((kept[at] == cache[at]).all()) for at in rows[:128])
+    for kept in range(3):
+        names = [argument.name for argument in plan.inputs]
+        found = dict(zip(names, shrinking.keep_steps(plan, inputs, key, kept)))
+        before = dict(zip(names, inputs))
+        lengths = before.pop("seq_lens").tolist()
+        assert found.pop("seq_lens").tolist() == [min(length, 64 * kept) for length in lengths]
+        assert all(found[name] is value for name, value in before.items())
     assert shrinking.describe_step(plan, dims, key, 2).startswith("key block 2 of 3 (keys 128 to 149)")
 
 

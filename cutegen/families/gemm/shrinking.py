@@ -23,14 +23,17 @@ APART = dict.fromkeys(("bench", "check", "tune", "instances", "m"))
 
 
 class GemmShrinking:
+    keeps = True
+
     def count_steps(self, plan: KernelPlan, dims: Mapping[str, int], key: str) -> int:
         return -(-dims[plan.reduced] // _depth(plan, key))
 
     def keep_steps(self, plan: KernelPlan, inputs: Sequence[Any], key: str, count: int) -> tuple[Any, ...]:
-        """Zeros in the first operand; the tensor that it is multiplied with, and all scales, stay."""
-        argument, axis, part = _contracted(plan)
-        kept = count * _depth(plan, key) // part
-        return tuple(keep_first(v, axis, kept) if i == argument else v for i, v in enumerate(inputs))
+        """Zeros in both operands, as a kernel may take a block of one for another; scales stay."""
+        depth, axes = _depth(plan, key), _contracted(plan)
+        return tuple(
+            keep_first(v, axes[i][0], count * depth // axes[i][1]) if i in axes else v for i, v in enumerate(inputs)
+        )
 
     def describe_step(self, plan: KernelPlan, dims: Mapping[str, int], key: str, step: int) -> str:
         tiling, depth = plan.tilings[plan.full_key(key)], _depth(plan, key)
@@ -86,15 +89,16 @@ def _depth(plan: KernelPlan, key: str) -> int:
     return depth
 
 
-def _contracted(plan: KernelPlan) -> tuple[int, int, int]:
-    """The first operand of the product: its number among the inputs, the axis of k, and the values of k that an element
-    holds."""
+def _contracted(plan: KernelPlan) -> dict[int, tuple[int, int]]:
+    """Of each operand of the product, by its number among the inputs: the axis of k, and the values of k that an
+    element holds."""
+    found = {}
     for number, argument in enumerate(plan.inputs):
         for axis, dim in enumerate(argument.dims if isinstance(argument, TensorArg) else ()):
             name, part = divided(dim)
             if name == plan.reduced and part <= 2:  # scales of blocks have fewer
-                return number, axis, part
-    raise AssertionError(plan.name)
+                found[number] = axis, part
+    return found
 
 
 def _candidate(resolved: ResolvedGemm, key: str) -> Candidate:

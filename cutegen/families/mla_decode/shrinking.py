@@ -17,21 +17,18 @@ BUFFERS = 2  # of key blocks
 
 
 class MlaShrinking:
+    keeps = True
+
     def count_steps(self, plan: MlaPlan, dims: Mapping[str, int], key: str) -> int:
         """0 of sparse keys: rows of the cache may be those of several tokens."""
         return 0 if plan.sparse else -(-dims["kv_len"] // KEY_BLOCK)
 
     def keep_steps(self, plan: MlaPlan, inputs: Sequence[Any], key: str, count: int) -> tuple[Any, ...]:
-        """Zeros in the rows of later keys: their scores are 0, and they add nothing to O."""
-        held = {argument.name: value for argument, value in zip(plan.inputs, inputs)}
-        cache = held["kv_cache"].clone()
-        page = cache.shape[1]
-        for row, length in zip(held["block_table"].tolist(), held["seq_lens"].tolist()):
-            for first in range(0, length, page):
-                kept, end = max(0, count * KEY_BLOCK - first), min(page, length - first)
-                if kept < end:
-                    cache[row[first // page], kept:end] = 0
-        return tuple(cache if name == "kv_cache" else value for name, value in held.items())
+        """Lengths that end where later blocks begin: a kernel may read rows of the cache as those of other keys."""
+        names = [argument.name for argument in plan.inputs]
+        return tuple(
+            value.clamp(max=count * KEY_BLOCK) if name == "seq_lens" else value for name, value in zip(names, inputs)
+        )
 
     def describe_step(self, plan: MlaPlan, dims: Mapping[str, int], key: str, step: int) -> str:
         first, count = step * KEY_BLOCK, self.count_steps(plan, dims, key)
