@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from cutegen.build.worker import describe
+from cutegen.build.messages import describe
 from cutegen.child import Child
 from cutegen.runtime.cache import KernelCache
 from cutegen.runtime.compile import CUBIN, compile_kernel

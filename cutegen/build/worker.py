@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from cutegen.build.facts import BATCH, Facts, disassemble, entry_facts, list_facts
+from cutegen.build.messages import describe
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.cache import Entry, KernelCache, default_root
 from cutegen.runtime.compile import CUBIN, compile_kernel, find_compiled
@@ -134,12 +134,3 @@ def keep_artefacts(entry: Entry, folder: Path) -> None:
     for name, data in entry.files.items():
         (folder / name).write_bytes(data)
     (folder / "kernel.sass").write_text(disassemble(entry.files[CUBIN]))
-
-
-def describe(error: BaseException) -> str:
-    """An exception in a few plain lines: the compiler's own come with colours and pages of IR."""
-    if isinstance(error, CutegenError):
-        return str(error)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()][:6]
-    return f"{type(error).__name__}: " + "\n  ".join(lines)

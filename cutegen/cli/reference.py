@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Iterator
 
 import cutegen
+from cutegen.build.messages import page
 from cutegen.diagnostics import RULES, Rule
 from cutegen.epilogue import CALLS, OPS
 from cutegen.families.registry import FAMILIES, load_spec_model
@@ -34,6 +35,7 @@ def pages() -> dict[str, str]:
     operations = [*((name, op.arity_text(), op.doc) for name, op in OPS.items()), *CALLS.values()]
     return {
         "spec-reference.md": families_page(models, operations),
+        "compiler-messages.md": page(),
         "rules.md": rules_page(all_rules().values()),
         **schemas,
     }

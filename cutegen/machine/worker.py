@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cutegen.build.messages import describe
 from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
 from cutegen.run.attempts import Attempts
@@ -186,7 +187,7 @@ def main(handle: int) -> None:
         subject, simulation, setup = _load(request)
     except Exception as error:
         told = error if isinstance(error, CutegenError) else None
-        connection.send(told or CutegenError(f"{request.path}: {type(error).__name__}: {error}"))
+        connection.send(told or CutegenError(f"{request.path}: {describe(error)}"))
         return
     connection.send(setup)
     timeline: tuple[WarpRow, ...] = ()

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from cutegen.build.messages import explain
 from cutegen.families.registry import load_shrinking
 from cutegen.run.case_list import Case
 from cutegen.run.guard import Guarded, bits, guarded_like, invalid_copy, poisoned_allocations
@@ -58,7 +59,8 @@ def run_case(subject: Subject, case: Case, seed: int) -> CaseResult:
         # A plain file may say that it does not take such strides; a plan has promised to.
         refusal = isinstance(error, (TypeError, ValueError, AssertionError, NotImplementedError))
         status = "refused" if refusal and subject.plan is None and case.mode == "strides" else "raised"
-        run.faults.append(f"{type(error).__name__}: {error}")
+        said = f"{type(error).__name__}: {error}"
+        run.faults.append(explain(said) or said)
     return CaseResult(case, status, tuple(run.faults), tuple(run.errors), time.perf_counter() - start)
 
 

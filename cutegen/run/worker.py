@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from cutegen.build.messages import describe
 from cutegen.child import Child
 from cutegen.diagnostics import CutegenError
 from cutegen.run.case_list import Case, list_cases
@@ -114,9 +115,7 @@ def main(handle: int) -> None:
             subject.plan.warm_up()
         environment = describe_environment()
     except Exception as error:
-        connection.send(
-            error if isinstance(error, CutegenError) else CutegenError(f"{path}: {type(error).__name__}: {error}")
-        )
+        connection.send(error if isinstance(error, CutegenError) else CutegenError(f"{path}: {describe(error)}"))
         return
     connection.send({"name": subject.name, "digest": subject.digest, "environment": environment, "cases": cases})
     while True:
