@@ -56,7 +56,14 @@ def test_every_form_is_right(form: str) -> None:
 
 @pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed")
 @pytest.mark.parametrize(
-    "name", ["layernorm_bf16_sm90a", "layernorm_backward_bf16_sm90a", "add_rmsnorm_quant_e4m3_sm90a"]
+    "name",
+    [
+        "rmsnorm_bf16_sm90a",
+        "layernorm_bf16_sm90a",
+        "log_softmax_bf16_sm90a",
+        "layernorm_backward_bf16_sm90a",
+        "add_rmsnorm_quant_e4m3_sm90a",
+    ],
 )
 def test_every_tiling_has_the_registers_that_its_ctas_leave_it(name: str) -> None:
     """And so no local memory, and every load and store of 16 bytes."""

@@ -203,18 +203,26 @@ def test_shorter_rows_have_fewer_threads_and_an_sm_more_of_them() -> None:
     numbers = {t.name: t.numbers for t in resolved.tilings}
     assert {name: (t.most, t.threads, t.rows) for name, t in numbers.items()} == {
         "n128": (128, 8, 16), "n256": (256, 16, 8), "n512": (512, 32, 4), "n1024": (1024, 64, 1),
-        "n2048": (2048, 128, 1), "n4096": (4096, 256, 1), "default": (8192, 256, 1),
+        "n1536": (1536, 96, 1), "n2048": (2048, 128, 1), "n3072": (3072, 192, 1), "n4096": (4096, 256, 1),
+        "n6144": (6144, 256, 1), "default": (8192, 256, 1),
     }  # fmt: skip
     assert [row.tiling for row in resolved.dispatch] == [*numbers]
     at_once = [t.rows * t.ctas_per_sm for t in numbers.values()]
     assert at_once == sorted(at_once, reverse=True)
+    assert [numbers[name].vectors for name in ("n3072", "n4096", "n6144", "default")] == [2, 2, 3, 4]
+
+
+def test_parts_of_an_sm_have_whole_warps_and_the_registers_for_them() -> None:
+    numbers = {t.name: t.numbers for t in resolve(NORM).resolved.tilings}
+    # 48 registers a thread: 65536 / (192 * 48) is 7, but of 42 warps one of the four parts has 11, with 46 registers.
+    assert (numbers["n3072"].ctas_per_sm, numbers["n4096"].ctas_per_sm, numbers["default"].ctas_per_sm) == (6, 5, 4)
 
 
 @pytest.mark.parametrize(
     ("dims", "bounds", "modules"),
     [
-        ("", (128, 256, 512, 1024, 2048, 4096, 8192, 16384), {"kernel", "streamed"}),
-        ("dims: {n: [4096, 262144]}\n", (4096, 8192, 16384), {"kernel", "streamed"}),
+        ("", (128, 256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384), {"kernel", "streamed"}),
+        ("dims: {n: [4096, 262144]}\n", (4096, 6144, 8192, 12288, 16384), {"kernel", "streamed"}),
         ("dims: {n: 262144}\n", (), {"kernel"}),
         ("dims: {n: [1000, 3000]}\nbounds: [2000]\n", (2000,), {"kernel", "streamed"}),
         ("dims: {n: [8, 8192]}\nbounds: [8192]\n", (8192,), {"kernel"}),
@@ -238,7 +246,7 @@ def test_rows_that_registers_do_not_hold_are_streamed(
 def test_a_call_runs_the_tiling_of_its_rows_whatever_their_number(tmp_path: Path) -> None:
     """By columns where rows are reduced, by elements elsewhere; explain says the same."""
     for text, name, chosen in (
-        (NORM, "norm", {(1, 8): "n128", (4096, 8): "n128", (1, 136): "n256", (9, 4096): "n4096", (9, 4104): "default"}),
+        (NORM, "norm", {(1, 8): "n128", (4096, 8): "n128", (1, 136): "n256", (9, 4096): "n4096", (9, 4104): "n6144"}),
         (FORMS["parts"], "parts", {(1, 16): "few", (132, 8192): "few", (133, 8192): "default"}),
     ):
         resolved = resolve(text).resolved

@@ -12,10 +12,12 @@ from cutegen.runtime.arguments import TensorArg
 WARP, SM_CTAS, SM_PARTS = 32, 32, 4  # parts of an SM have registers, and whole warps, of their own
 LEAST_THREADS = 8  # of a row
 HELD_BYTES = 32  # of a tensor's row that a thread has, where a CTA can be as wide: two loads on their way
+FEW_HELD = 4  # vectors of a thread that the compiler computes one after the other where it has no room for more
 FEW_VECTORS, STREAMED_VECTORS = 1, 2  # of a part of a row: where the threads of the GPU have one each, and elsewhere
 CTA_THREADS = 128  # of rows or parts that take fewer and exchange nothing by shared memory: a CTA has several of them
 LONG_THREADS = 1024  # of a row that is not held, where others are, or where nothing else is decided
 OWN_REGISTERS, ROUND_REGISTERS = 22, 4  # of a thread, for indices and totals, and for each further round
+LEAST_ROUND_REGISTERS = 2  # that a further round takes more where vectors are computed one after the other
 FEW_WARPS = 8  # of a row: totals of more take registers that reductions over rows need
 MOST_REGISTERS, REGISTER_FILE, REGISTER_STEP = 255, 65536, 8
 
@@ -107,31 +109,46 @@ def row_bytes(problem: RowProblem, i: RowShare) -> int:
 def count_registers(problem: RowProblem, i: RowShare) -> int:
     """Of a thread: its own, what it holds of a row, and of the next one, as it is loaded, an f32 for each element
     of all vectors but one, which the compiler computes at once; for what it joins of columns over rows an f32 of each,
-    and one of what other vectors add to it. The kernels that are shipped spill with fewer, or with
-    8 to 24 fewer."""
+    and one of what other vectors add to it."""
     held = sum(
         i.vectors * -(-problem.vector * o.dtype.bytes // 4) * (1 + (i.prefetch and o.kind == "tile"))
         for o in problem.operands("tile", "row_vector")
     )
     tensors = sum(isinstance(a, TensorArg) for a in (*problem.inputs, *problem.outputs))
-    rounds = sum(bool(r.reduced) for r in problem.cut.rounds)
-    own = OWN_REGISTERS + tensors + ROUND_REGISTERS * max(0, rounds - 1)
+    own = OWN_REGISTERS + tensors + ROUND_REGISTERS * _further_rounds(problem)
     over_rows = len(problem.program.reductions) * problem.vector * (2 * i.vectors - 1)
     over_rows += max(0, i.threads // WARP - FEW_WARPS) if over_rows else 0
     return own + problem.vector * max(1, i.vectors - 1) + held + over_rows
+
+
+def least_registers(problem: RowProblem, i: RowShare) -> int:
+    """Of a thread that computes up to FEW_HELD vectors one after the other. The kernels that are shipped do not spill
+    with as many."""
+    at_once = problem.vector * max(1, min(i.vectors, FEW_HELD) - 1)
+    return count_registers(problem, i) - at_once + LEAST_ROUND_REGISTERS * _further_rounds(problem)
+
+
+def _further_rounds(problem: RowProblem) -> int:
+    return max(0, sum(bool(r.reduced) for r in problem.cut.rounds) - 1)
 
 
 def most_registers(i: RowShare) -> int:
     return min(MOST_REGISTERS, REGISTER_FILE // (i.threads * i.rows))
 
 
+def most_ctas(i: RowShare, registers: int) -> int:
+    """CTAs that an SM has room for, with so many registers a thread: each of its parts has those of its own warps."""
+    registers = -(-registers // REGISTER_STEP) * REGISTER_STEP
+    warps = -(-i.threads * i.rows // WARP)
+    room = REGISTER_FILE // (SM_PARTS * WARP * registers) * SM_PARTS
+    return max(1, min(SM_CTAS, SM_THREADS // (WARP * warps), room // warps))
+
+
 def count_ctas(problem: RowProblem, i: RowShare) -> int:
-    """CTAs that an SM has room for; the compiler is held to the registers that they leave each other."""
-    registers = -(-count_registers(problem, i) // REGISTER_STEP) * REGISTER_STEP
-    cta = -(-i.threads * i.rows // WARP) * WARP
-    if problem.program.reductions:  # which spill where a part of an SM has a warp more than another
-        registers = REGISTER_FILE // (REGISTER_FILE // (SM_PARTS * WARP * registers) * SM_PARTS * WARP)
-    return max(1, min(SM_CTAS, SM_THREADS // cta, REGISTER_FILE // (cta * registers)))
+    """CTAs that an SM has room for; the compiler is held to the registers that they leave each other. Where rows are
+    held, more of them are on their way to an SM with the fewest registers."""
+    held = problem.held and not problem.program.reductions
+    return most_ctas(i, least_registers(problem, i) if held else count_registers(problem, i))
 
 
 def bytes_in_flight(problem: RowProblem, i: RowShare) -> int:

@@ -36,6 +36,7 @@ from cutegen.families.rowwise.candidate import (
     is_streamed,
     least_threads,
     least_vectors,
+    most_ctas,
     most_registers,
 )
 from cutegen.families.rowwise.problem import RowProblem, describe_problem
@@ -149,7 +150,7 @@ def check_registers(problem: RowProblem, c: Candidate, arch: Arch) -> Objection 
 def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Iterator[Choice]:
     """Those with `least_vectors` a thread first, unless a CTA would have more than AUTO_THREADS."""
     reasons = {
-        "bounds": "halves: a shorter row has fewer threads, and an SM more rows",
+        "bounds": "halves and three quarters: a shorter row has fewer threads, and an SM more rows",
         "prefetch": "CTAs have several rows, whose values they join"
         if problem.program.reductions
         else "a CTA for each row takes 0.91 to 0.96 of the time, on an H100, of 16384 rows of 4096",
@@ -193,7 +194,7 @@ def _held(problem: RowProblem, fixed: Mapping[str, Any], longest: int, arch: Arc
         for ahead in ((True, False) if wants_next else (False,))
         for threads in counts
     ]
-    alone = {c: count_ctas(problem, find_instance(problem, c)) < 2 for c in found}
+    alone = {c: most_ctas(i, count_registers(problem, i)) < 2 for c in found for i in (find_instance(problem, c),)}
 
     def rank(c: Candidate) -> tuple[bool, ...] | tuple[int, ...]:
         if wants_next:
@@ -202,7 +203,7 @@ def _held(problem: RowProblem, fixed: Mapping[str, Any], longest: int, arch: Arc
 
     for c in sorted(found, key=rank):
         if "bounds" not in fixed:
-            c = replace(c, bounds=_halves(problem, c, longest))
+            c = replace(c, bounds=_shares(problem, c, longest))
         why = {"threads": f"a thread holds {count_vectors(problem, c)} vectors of each tensor"}
         if longest != problem.most_columns:
             why["bounds"] = "halves of what registers hold; longer rows are loaded again in each round"
@@ -224,11 +225,15 @@ def _least_columns(problem: RowProblem) -> int:
     return extent if isinstance(extent, int) else extent[0]
 
 
-def _halves(problem: RowProblem, c: Candidate, most: int) -> tuple[int, ...]:
-    """Bounds down to the promised extent, or to that of the fewest threads."""
+def _shares(problem: RowProblem, c: Candidate, most: int) -> tuple[int, ...]:
+    """Bounds down to the promised extent, or to that of the fewest threads: halves, and three quarters where these have
+    fewer threads, or fewer vectors a thread."""
     least, bounds = _least_columns(problem), [most]
     while find_instance(problem, c, bounds[0]).threads > least_threads(problem) and bounds[0] // 2 >= least:
-        bounds.insert(0, bounds[0] // 2)
+        half, between = bounds[0] // 2, bounds[0] * 3 // 4
+        if find_instance(problem, c, between) != find_instance(problem, c, bounds[0]):
+            bounds.insert(0, between)
+        bounds.insert(0, half)
     return tuple(bounds)
 
 
