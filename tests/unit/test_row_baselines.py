@@ -32,6 +32,9 @@ SHIPPED = {
     "layernorm_bf16_sm90a": ("layer_norm", 1e-5, "x w b", "y"),
     "softmax_bf16_sm90a": ("softmax", 1e-6, "x", "y"),
     "cross_entropy_bf16_sm90a": ("cross_entropy", 1e-6, "x label", "lse loss"),
+    "rmsnorm_backward_bf16_sm90a": ("rms_norm_backward", 1e-6, "x w dy", "dx dw"),
+    "layernorm_backward_bf16_sm90a": ("layer_norm_backward", 1e-5, "x w dy", "dx dw db"),
+    "cross_entropy_backward_bf16_sm90a": ("cross_entropy_backward", 1e-6, "x label lse dloss", "dx"),
     "silu_mul_bf16_sm90a": ("silu_mul", 1e-6, "x g", "y"),
     "geglu_bf16_sm90a": ("gelu_mul", 1e-6, "x g", "y"),
     "add_rmsnorm_quant_block128_sm90a": ("add_norm_quantise_blocks", 1e-6, "x residual w", "h q scale"),
@@ -145,6 +148,41 @@ def imitate(wrote: Written) -> dict[str, dict[str, Callable[..., Any]]]:
         loss.copy_(F.cross_entropy(x.float(), target.long(), weight, reduction="none", ignore_index=ignore_index))
         wrote.update(loss=loss, lse=lse.copy_(x.float().logsumexp(-1)))
 
+    def rmsnorm_bwd(
+        x: Any, weight: Any, dout: Any, rstd: Any, dresidual_out: Any = None, has_bias: bool = False,
+        has_residual: bool = False, weight_offset: float = 0.0,
+    ) -> Any:  # fmt: skip
+        z, g = x.float() * rstd[:, None], dout.float() * weight
+        dx = rstd[:, None] * (g - z * (g * z).mean(-1, keepdim=True))
+        wrote.update(dx=dx, dw=(dout.float() * z).sum(0))
+        return dx, wrote["dw"], None, None
+
+    def layernorm_bwd(x: Any, weight: Any, dout: Any, rstd: Any, mean: Any, has_bias: bool = True) -> Any:
+        centred = x.float() - mean[:, None]
+        rmsnorm_bwd(centred, weight, dout, rstd)
+        g = dout.float() * weight
+        wrote.update(dx=wrote["dx"] - rstd[:, None] * g.mean(-1, keepdim=True), db=dout.float().sum(0))
+        return wrote["dx"], wrote["dw"], wrote["db"]
+
+    def cross_entropy_bwd_out(
+        x: Any, target: Any, dloss: Any, lse: Any, dx: Any, weight: Any = None, ignore_index: int = -100
+    ) -> None:
+        hit = torch.arange(x.shape[1]) == target[:, None]
+        gradient = ((x.float() - lse[:, None]).exp() - hit.float()) * dloss[:, None]
+        wrote.update(dx=dx.copy_(gradient.where(target[:, None] != ignore_index, 0)))
+
+    def rms_norm_backward(
+        dY: Any, X: Any, W: Any, RSTD: Any, offset: float, casting_mode: int, BLOCK_SIZE: int, num_warps: int,
+        in_place: bool, row_mode: Any, needs_dw: Any = None,
+    ) -> Any:  # fmt: skip
+        assert (offset, casting_mode, BLOCK_SIZE, num_warps, in_place) == (0.0, 0, 1024, 4, False)
+        return rmsnorm_bwd(X, W, dY, RSTD)[:2]
+
+    def layer_norm_backward(
+        dY: Any, X: Any, W: Any, B: Any, Mean: Any, RSTD: Any, needs_dw: Any = None, needs_db: Any = None
+    ) -> Any:
+        return layernorm_bwd(X, W, dY, RSTD, Mean)
+
     def rmsnorm(input: Any, weight: Any, eps: float = 1e-6, out: Any = None, enable_pdl: Any = None) -> Any:
         wrote.update(y=out.copy_(norm(input, weight, eps)))
         return out
@@ -186,7 +224,7 @@ def imitate(wrote: Written) -> dict[str, dict[str, Callable[..., Any]]]:
     def rms_norm_forward(X: Any, W: Any, eps: float, offset: float, casting_mode: str, row_mode: Any) -> Any:
         assert (offset, casting_mode) in ((0.0, "llama"), (1.0, "gemma"))
         wrote.update(y=norm(X, W + offset, eps).to(X.dtype))
-        return wrote["y"], X, None, 1024, 4, 0
+        return wrote["y"], X, torch.rsqrt(X.float().square().mean(-1) + eps), 1024, 4, 0
 
     def layer_norm_forward(X: Any, W: Any, B: Any, eps: float) -> Any:
         wrote.update(y=F.layer_norm(X.float(), X.shape[-1:], W.float(), B.float(), eps))
@@ -226,16 +264,16 @@ def imitate(wrote: Written) -> dict[str, dict[str, Callable[..., Any]]]:
     norms = {f.__name__: f for f in (rmsnorm, gemma_rmsnorm, fused_add_rmsnorm)}
     quantisers = (sgl_per_token_group_quant_8bit, sgl_per_token_quant_fp8)
     return {
-        "quack.rmsnorm": {"_rmsnorm_fwd": _rmsnorm_fwd},
+        "quack.rmsnorm": {f.__name__: f for f in (_rmsnorm_fwd, rmsnorm_bwd, layernorm_bwd)},
         "quack.softmax": {"_softmax_fwd": _softmax_fwd},
-        "quack.cross_entropy": {"cross_entropy_fwd_out": cross_entropy_fwd_out},
+        "quack.cross_entropy": {f.__name__: f for f in (cross_entropy_fwd_out, cross_entropy_bwd_out)},
         "flashinfer.norm": {
             **norms,
             **{f.__name__: f for f in (layernorm, fused_add_rmsnorm_fp8_block_quant)},
         },
         "flashinfer.activation": gates,
-        "liger_kernel.ops.rms_norm": {"rms_norm_forward": rms_norm_forward},
-        "liger_kernel.ops.layer_norm": {"layer_norm_forward": layer_norm_forward},
+        "liger_kernel.ops.rms_norm": {f.__name__: f for f in (rms_norm_forward, rms_norm_backward)},
+        "liger_kernel.ops.layer_norm": {f.__name__: f for f in (layer_norm_forward, layer_norm_backward)},
         "liger_kernel.ops.fused_add_rms_norm": {"fused_add_rms_norm_forward": fused_add_rms_norm_forward},
         "liger_kernel.ops.softmax": {"_softmax_forward": _softmax_forward},
         "liger_kernel.ops.swiglu": {"swiglu_forward": swiglu_forward},
@@ -273,7 +311,7 @@ def test_libraries_compute_what_the_plan_does(library: str, function: str, wrote
     expected = reference if isinstance(reference, tuple) else (reference,)
     outputs = tuple(torch.full_like(v, 7) for v in expected)
     launch = baseline.bind(inputs, outputs)
-    assert not wrote
+    wrote.clear()  # of a forward pass, for one backward
     launch()
     computed = find_function(plan)
     assert computed

@@ -31,9 +31,9 @@ class RowProving:
     ragged_draw: Any = None
     guessed_inputs: Sequence[str] = ()
     baselines_for: Mapping[str, str] = {
-        "quack": "norms of rows, softmax and cross-entropy",
+        "quack": "norms of rows and cross-entropy with their gradients, and softmax",
         **dict.fromkeys(("flashinfer", "sgl_kernel"), "norms of rows and gated activations, quantised too"),
-        "liger": "norms of rows, softmax and gated activations",
+        "liger": "norms of rows with their gradients, softmax and gated activations",
     }
 
     def name_roles(self, plan: RowPlan) -> Roles:

@@ -164,6 +164,33 @@ def _add_norm(t: Tensors, epsilon: float) -> Tensors:
     return {"h": h, "y": _rms_norm(h, t["w"], epsilon)}
 
 
+def _rms_norm_backward(t: Tensors, epsilon: float) -> Tensors:
+    import torch
+
+    x, inverse = t["x"], torch.rsqrt(t["x"].square().mean(-1, keepdim=True) + epsilon)
+    z, g = x * inverse, t["dy"] * t["w"]
+    return {"dx": inverse * (g - z * (g * z).mean(-1, keepdim=True)), "dw": (t["dy"] * z).sum(0)}
+
+
+def _layer_norm_backward(t: Tensors, epsilon: float) -> Tensors:
+    import torch
+
+    centred = t["x"] - t["x"].mean(-1, keepdim=True)
+    inverse = torch.rsqrt(centred.square().mean(-1, keepdim=True) + epsilon)
+    z, g = centred * inverse, t["dy"] * t["w"]
+    dx = inverse * (g - g.mean(-1, keepdim=True) - z * (g * z).mean(-1, keepdim=True))
+    return {"dx": dx, "dw": (t["dy"] * z).sum(0), "db": t["dy"].sum(0)}
+
+
+def _cross_entropy_backward(t: Tensors, epsilon: float) -> Tensors:
+    import torch
+
+    label = t["label"].long()[:, None]
+    hit = torch.arange(t["x"].shape[-1]) == label
+    gradient = ((t["x"] - t["lse"][:, None]).exp() - hit.double()) * t["dloss"][:, None]
+    return {"dx": gradient.where(label != IGNORED, 0)}
+
+
 def _quantise_blocks(y: Any) -> Tensors:
     blocks = y.unflatten(-1, (-1, BLOCK))
     scale = blocks.abs().amax(-1).clamp(min=LEAST) / LARGEST
@@ -185,6 +212,13 @@ FUNCTIONS: Mapping[str, Function] = {
     "layer_norm": Function({**_NORM, "b": "column"}, _ELEMENTS, _layer_norm),
     "softmax": Function({"x": "element"}, _ELEMENTS, _softmax),
     "cross_entropy": Function({"x": "element", "label": "row"}, {"loss": "row", "lse": "row"}, _cross_entropy),
+    "rms_norm_backward": Function({**_NORM, "dy": "element"}, {"dx": "element", "dw": "column"}, _rms_norm_backward),
+    "layer_norm_backward": Function(
+        {**_NORM, "dy": "element"}, {"dx": "element", "dw": "column", "db": "column"}, _layer_norm_backward
+    ),
+    "cross_entropy_backward": Function(
+        {"x": "element", "label": "row", "lse": "row", "dloss": "row"}, {"dx": "element"}, _cross_entropy_backward
+    ),
     "silu_mul": Function(_GATED, _ELEMENTS, _silu_mul),
     "gelu_mul": Function(_GATED, _ELEMENTS, _gelu_mul),
     "add_norm": Function(_ADD_NORM, {"h": "element", "y": "element"}, _add_norm),

@@ -71,7 +71,36 @@ def _quack_cross_entropy(t: Tensors, epsilon: float) -> Launch:
     return lambda: entropy(t["x"], inside, None, t["loss"], t["lse"], None, None, IGNORED)
 
 
+def _moments(t: Tensors, epsilon: float, *, centred: bool) -> tuple[Any, Any]:
+    """Means of rows and the reciprocals of their deviations, or of their norms, as the forward pass keeps them."""
+    import torch
+
+    x = t["x"].float()
+    mean = x.mean(-1)
+    square = (x - mean[:, None]).square() if centred else x.square()
+    return mean, torch.rsqrt(square.mean(-1) + epsilon)
+
+
+def _quack_norm_backward(t: Tensors, epsilon: float) -> Launch:
+    backward, (_, inverse) = _quack("rmsnorm", "rmsnorm_bwd"), _moments(t, epsilon, centred=False)
+    return lambda: backward(t["x"], t["w"], t["dy"], inverse)
+
+
+def _quack_layer_norm_backward(t: Tensors, epsilon: float) -> Launch:
+    backward, (mean, inverse) = _quack("rmsnorm", "layernorm_bwd"), _moments(t, epsilon, centred=True)
+    return lambda: backward(t["x"], t["w"], t["dy"], inverse, mean)
+
+
+def _quack_cross_entropy_backward(t: Tensors, epsilon: float) -> Launch:
+    backward = _quack("cross_entropy", "cross_entropy_bwd_out")
+    return lambda: backward(t["x"], t["label"], t["dloss"], t["lse"], t["dx"], None, IGNORED)
+
+
+_GIVEN_MOMENTS = "which is given what the forward pass kept of rows"
 QUACK: Mapping[str, Call] = {
+    "rms_norm_backward": Call(f"quack, {_GIVEN_MOMENTS}", _quack_norm_backward),
+    "layer_norm_backward": Call(f"quack, {_GIVEN_MOMENTS}", _quack_layer_norm_backward),
+    "cross_entropy_backward": Call("quack, out=", _quack_cross_entropy_backward, complete=True),
     "rms_norm": Call("quack, its default configuration, out=", _quack_norm(0.0), complete=True),
     "gemma_norm": Call("quack, its default configuration, out=", _quack_norm(1.0), complete=True),
     "layer_norm": Call("quack with weights in f32, out=", _quack_layer_norm, complete=True),
@@ -173,8 +202,21 @@ def _liger_gated(module: str, name: str) -> Callable[[Tensors, float], Launch]:
     return launch
 
 
+def _liger_norm_backward(t: Tensors, epsilon: float) -> Launch:
+    _, x, inverse, block, warps, casting = _liger_norm(0.0, "llama")(t, epsilon)()
+    backward = _liger("rms_norm", "rms_norm_backward")
+    return lambda: backward(t["dy"], x, t["w"], inverse, 0.0, casting, block, warps, False, None)
+
+
+def _liger_layer_norm_backward(t: Tensors, epsilon: float) -> Launch:
+    backward, (mean, inverse) = _liger("layer_norm", "layer_norm_backward"), _moments(t, epsilon, centred=True)
+    return lambda: backward(t["dy"], t["x"], t["w"], t["w"], mean, inverse)  # of the bias it reads the dtype alone
+
+
 # Without its cross-entropy, which waits for the device in each call, as a CUDA graph cannot.
 LIGER: Mapping[str, Call] = {
+    "rms_norm_backward": Call(f"Liger, {_GIVEN_MOMENTS}", _liger_norm_backward),
+    "layer_norm_backward": Call(f"Liger, {_GIVEN_MOMENTS}", _liger_layer_norm_backward),
     "rms_norm": Call("Liger, which rounds before the weight", _liger_norm(0.0, "llama")),
     "gemma_norm": Call("Liger", _liger_norm(1.0, "gemma")),
     "layer_norm": Call("Liger", _liger_layer_norm),
