@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -17,6 +17,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import cutegen  # noqa: E402
 from cutegen.families.rowwise.proving import PROVING  # noqa: E402
+from cutegen.families.rowwise.spec import RowBench  # noqa: E402
 from cutegen.run.row import refuse  # noqa: E402
 from cutegen.run.subject import load_subject, plan_subject  # noqa: E402
 from cutegen.run.suite import load_suite  # noqa: E402
@@ -325,6 +326,14 @@ def test_libraries_compute_what_the_plan_does(library: str, function: str, wrote
         assert torch.equal(outputs[i].float(), found) == baseline.complete
         assert baseline.complete or (outputs[i].float() == 7).all()
     assert all(map(torch.equal, inputs, held))
+
+
+def test_specs_can_name_every_baseline() -> None:
+    (names,) = get_args(get_type_hints(RowBench)["baselines"])
+    assert set(get_args(names)) == {*LIBRARIES, "torch"}
+    assert PROVING.baselines_for.keys() == LIBRARIES.keys()
+    with pytest.raises(cutegen.SpecError, match="quak"):
+        cutegen.Spec.from_text(f"{HEAD}{OTHERS['quantise_rows']}bench: {{baselines: [quak]}}\n", "named")
 
 
 def test_a_library_that_is_missing_is_the_reason() -> None:

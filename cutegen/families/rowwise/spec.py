@@ -8,7 +8,18 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from cutegen.families.pdl import Pdl
-from cutegen.spec.base import NAMES, UNKNOWN_TENSOR, Auto, Expression, Name, Positive, TensorSpec, knob, unknown_name
+from cutegen.spec.base import (
+    NAMES,
+    UNKNOWN_TENSOR,
+    Auto,
+    Bench,
+    Expression,
+    Name,
+    Positive,
+    TensorSpec,
+    knob,
+    unknown_name,
+)
 from cutegen.spec.finding import Finding, Unworded
 
 
@@ -20,6 +31,14 @@ class RowPdl(Pdl):
         description="Tensors with a value for each column, weights mostly, that the caller promises to have been "
         "written before the preceding kernel could start. Where rows are reduced, the kernel loads them before it "
         "waits for that one.",
+    )
+
+
+class RowBench(Bench):
+    """What `cutegen bench` runs; no effect on the kernel."""
+
+    baselines: list[Literal["torch", "quack", "flashinfer", "liger", "sgl_kernel"]] = Field(  # type: ignore[assignment]
+        default=[], description="What to measure against the kernel; not listed: all that have its function."
     )
 
 
@@ -55,6 +74,7 @@ class RowSpec(TensorSpec):
     )
     prefetch: bool | Auto = knob("A CTA loads its next row before it reduces the one that it has.")
     pdl: RowPdl = RowPdl()
+    bench: RowBench = RowBench()
 
     def cross_check(self) -> Iterator[Finding | Unworded]:
         yield from super().cross_check()
