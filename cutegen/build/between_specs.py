@@ -13,6 +13,10 @@ from cutegen.resolve.winners import Winner
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import CUBIN, find_compiled
 
+# Facts of a kernel, by the names of their changes.
+BUILD, CONTRACT, HOLDS = "build", "contract", "holds"
+SPILLS = ("spill stores", "spill loads")  # bytes, which not every version of the DSL tells
+GROWING = ("registers", "stack bytes", *SPILLS)  # of a thread: worse where they grow
 IDENTICAL, CHANGED, ADDED, REMOVED, UNKNOWN = "identical", "changed", "added", "removed", "not compared"
 
 
@@ -37,6 +41,17 @@ class TilingChange:
     @property
     def same(self) -> bool:
         return self.code in (IDENTICAL, UNKNOWN) and not self.changes
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """What got worse: the build, its contract, or the registers and local memory that a thread needs."""
+        found = []
+        for change in self.changes:
+            grows = change.name in GROWING and (change.new or 0) > (change.old or 0)
+            breaks = change.name == CONTRACT and change.new not in (HOLDS, None)
+            if grows or breaks or (change.name == BUILD and change.new is not None):
+                found.append(f"{change.name} {'-' if change.old is None else change.old} -> {change.new}")
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +92,39 @@ def compare_resolutions(
 ) -> Difference:
     """The difference of two specs, or of two states of one. build: compile what the cache lacks, and compare code.
     CutegenError: there is no compiler or no disassembler."""
-    sides = []
+    sides: list[Sequence[KernelReport]] = []
     for resolution in (old, new):
         reports: Sequence[KernelReport] = ()
         if build:
             reports = build_kernels(
                 [resolution.resolved], workers=workers, on_progress=on_progress, on_current=on_current
             )
-        sides.append((resolution.resolved, {r.tiling: r for r in reports}))
+        sides.append(reports)
+    tilings = _compare_tilings(old.resolved, _by_tiling(sides[0]), new.resolved, _by_tiling(sides[1]), build)
     return Difference(
-        f"{new.resolved.name} ({new.document.arch})" if new.document.arch else new.resolved.name,
+        _title(new),
         _changes(_flat(old.document.data), _flat(new.document.data)),
         _changes(*({d.key: d.value for d in r.resolved.decisions if d.origin != "spec"} for r in (old, new))),
-        tuple(_compare_tilings(*sides[0], *sides[1], build)),
+        tuple(tilings),
         tuple(_compare_winners(old.lock.winners, new.lock.winners)),
     )
+
+
+def compare_builds(resolution: Resolution, old: Sequence[KernelReport], new: Sequence[KernelReport]) -> Difference:
+    """The difference of one spec's kernels that were built by two compilers, of those tilings that were."""
+    resolved, before, after = resolution.resolved, _by_tiling(old), _by_tiling(new)
+    tilings = _compare_tilings(resolved, before, resolved, after, True)
+    compared = tuple(t for t in tilings if t.tiling in before.keys() | after.keys())
+    return Difference(_title(resolution), (), (), compared, ())
+
+
+def _title(resolution: Resolution) -> str:
+    name, arch = resolution.resolved.name, resolution.document.arch
+    return f"{name} ({arch})" if arch else name
+
+
+def _by_tiling(reports: Sequence[KernelReport]) -> dict[str, KernelReport]:
+    return {report.tiling: report for report in reports}
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[ValueChange, ...]:
@@ -119,7 +152,11 @@ def _compare_tilings(
             found.append(TilingChange(name, REMOVED if name in before else ADDED, changes))
             continue
         was, now = old_reports.get(name), new_reports.get(name)
-        changes = _changes(_describe(before[name], was), _describe(after[name], now))
+        changes = tuple(
+            c
+            for c in _changes(_describe(before[name], was), _describe(after[name], now))
+            if c.name not in SPILLS or None not in (c.old, c.new)
+        )
         found.append(TilingChange(name, _compare_code(was, now) if built else UNKNOWN, changes))
     return found
 
@@ -130,7 +167,7 @@ def _describe(tiling: Any, report: KernelReport | None) -> dict[str, Any]:
     if report is None:
         return numbers
     if (facts := report.outcome.facts) is None:
-        return numbers | {"build": report.outcome.error}
+        return numbers | {BUILD: report.outcome.error}
     broken = [check.id for check in report.checks if check.ok is False]
     return numbers | {
         "registers": facts.registers,
@@ -139,7 +176,7 @@ def _describe(tiling: Any, report: KernelReport | None) -> dict[str, Any]:
         "spill stores": facts.spill_store_bytes,
         "spill loads": facts.spill_load_bytes,
         "instructions": facts.instructions,
-        "contract": f"broken: {', '.join(broken)}" if broken else "holds",
+        CONTRACT: f"broken: {', '.join(broken)}" if broken else HOLDS,
     }
 
 

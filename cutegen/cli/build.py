@@ -166,15 +166,45 @@ def _details(report: KernelReport) -> str:
 
 
 @click.command()
+@click.argument("specs", nargs=-1, metavar="[SPEC]...", type=click.Path(path_type=Path))
+@click.option("--upgrade", metavar="REQUIREMENT",
+              help="Build SPEC... under nvidia-cutlass-dsl==VERSION as well, and report what changes.")  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="With --upgrade: every tiling, not one of each module.")
+@click.option("--markdown", is_flag=True, help="With --upgrade: print Markdown.")
+@click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="With --upgrade: compile processes.")
 @console.json_option
-def doctor(as_json: bool) -> None:
-    """Report which steps this machine can run, and what the others need."""
+def doctor(
+    specs: tuple[Path, ...],
+    upgrade: str | None,
+    everything: bool,
+    markdown: bool,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
+    """Report which steps this machine can run, and what the others need.
+
+    With --upgrade it builds specs under another version of the DSL, in an environment that is thrown away: per kernel
+    registers, stack, spills, instructions, the build contract, and whether the SASS is identical. Exit code 1: one
+    does not build there, breaks its contract, or needs more registers or local memory; 2: the version cannot be had.
+    """
     from cutegen.build.doctor import examine
 
+    if upgrade:
+        from cutegen.cli.difference import say_upgrade
+        from cutegen.cli.upgrade import compare_versions
+        from cutegen.config import find_config
+
+        named = [*specs] or [*find_config(Path.cwd()).existing_specs()]
+        if not named:
+            raise CutegenError("--upgrade: of which specs?", "name specs or a folder", exit_code=2)
+        title, found = compare_versions(console.spec_files(named), "", upgrade, everything, jobs)
+        return say_upgrade(title, found, markdown, as_json)
+    if specs or everything or markdown or jobs:
+        raise CutegenError("specs and these options are for --upgrade", "add --upgrade REQUIREMENT", exit_code=2)
     items, verdicts = examine()
     if as_json:
         console.print_json({"facts": [asdict(i) for i in items], "commands": [asdict(v) for v in verdicts]})
-        return
+        return 0
     console.say(
         console.table(("", "", ""), [(i.name, i.value, i.remedy if i.ok is False else "") for i in items]).lstrip()
     )
@@ -185,3 +215,4 @@ def doctor(as_json: bool) -> None:
             [(v.command, console.verdict(v.ok, "yes" if v.ok else "no"), v.why) for v in verdicts],
         )
     )
+    return 0

@@ -73,6 +73,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
                 "cutegen diff old.yaml new.yaml",
                 "cutegen diff main.. specs/my_gemm.yaml",
                 "cutegen diff v1.0..v1.1 specs --markdown",
+                "cutegen diff nvidia-cutlass-dsl==4.7.1..4.8.1 specs",
             ),
         ),
         "bundle": Entry(
@@ -146,7 +147,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "doctor": Entry(
             "cutegen.cli.build:doctor",
             "Report which steps this machine can run, and what the others need.",
-            ("cutegen doctor", "cutegen doctor --json"),
+            ("cutegen doctor", "cutegen doctor --upgrade nvidia-cutlass-dsl==4.8.1 specs"),
         ),
         "cache": Entry(
             "cutegen.cli.cache:cache",

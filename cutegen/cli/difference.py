@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cutegen.resolve import Resolution
     from cutegen.spec import SpecDocument
 
+_VERSIONS = "nvidia-cutlass-dsl=="
 _RANGE = re.compile(r"(?:^|[^./])\.\.(?![/.])")  # of revisions; `..` of a path has a slash beside it
 
 
@@ -34,6 +35,9 @@ _RANGE = re.compile(r"(?:^|[^./])\.\.(?![/.])")  # of revisions; `..` of a path 
 def diff(what: tuple[str, ...], no_build: bool, gate: bool, markdown: bool, jobs: int | None, as_json: bool) -> int:
     """Show what differs between two specs, or between git revisions A and B of specs.
 
+    With versions of the DSL in place of revisions, `nvidia-cutlass-dsl==4.7.1..4.8.1`, what each of them makes of
+    specs; a version that is not installed gets an environment of its own, which is thrown away.
+
     Keys of the spec, decisions, and for each tiling its numbers, registers, spills, instructions and whether its SASS
     is identical; then winners that are kept, stale or dropped. `A..` compares with the files as they are. Specs and
     locks are of the revision, and kernels are rendered from them by the cutegen that runs.
@@ -41,17 +45,77 @@ def diff(what: tuple[str, ...], no_build: bool, gate: bool, markdown: bool, jobs
     from cutegen.build.between_specs import compare_resolutions
     from cutegen.cli.progress import show_bar
 
+    if what[0].startswith(_VERSIONS):
+        return _compare_versions(what, no_build, gate, markdown, jobs, as_json)
     found = []
     for old, new in _pairs(what):
         with show_bar("compiling") as bar:
             found.append(compare_resolutions(old, new, build=not no_build, workers=jobs,
                                              on_progress=bar.progress, on_current=bar.name))  # fmt: skip
-    if as_json:
-        console.print_json([{"same": d.same, **asdict(d)} for d in found])
-    else:
-        for difference in found:
-            console.say("\n".join(_markdown(difference) if markdown else _text(difference)))
+    _say(found, markdown, as_json)
     return int(gate and not all(d.same for d in found))
+
+
+def _say(found: Sequence[Difference], markdown: bool, as_json: bool) -> None:
+    if as_json:
+        console.print_json(differences_json(found))
+        return
+    for difference in found:
+        console.say(show_difference(difference, markdown))
+
+
+def differences_json(found: Sequence[Difference]) -> list[dict[str, Any]]:
+    return [{"same": difference.same, **asdict(difference)} for difference in found]
+
+
+def show_difference(difference: Difference, markdown: bool) -> str:
+    """As text, or as Markdown."""
+    return "\n".join(_markdown(difference) if markdown else _text(difference))
+
+
+def _compare_versions(
+    what: Sequence[str], no_build: bool, gate: bool, markdown: bool, jobs: int | None, as_json: bool
+) -> int:
+    """`nvidia-cutlass-dsl==A..B SPEC...`."""
+    from cutegen.cli.upgrade import compare_versions
+
+    if no_build or ".." not in what[0]:
+        said = f"{what[0]}: versions of the DSL differ in what they compile"
+        raise CutegenError(said, f"write {_VERSIONS}4.7.1..4.8.1, without --no-build", exit_code=2)
+    old, new = what[0].removeprefix(_VERSIONS).split("..", 1)
+    _, found = compare_versions(_named_specs(what), old, new, jobs=jobs)
+    _say(found, markdown, as_json)
+    return int(gate and not all(d.same for d in found))
+
+
+def say_upgrade(title: str, found: Sequence[Difference], markdown: bool, as_json: bool) -> int:
+    """Prints what an upgrade changes. The exit code of a gate: 1 where a kernel gets worse."""
+    worse = [
+        f"{difference.name}, {tiling.tiling}: {', '.join(tiling.worse)}"
+        for difference in found
+        for tiling in difference.tilings
+        if tiling.worse
+    ]
+    if as_json:
+        console.print_json({"upgrade": title, "ok": not worse, "worse": worse, "specs": differences_json(found)})
+        return int(bool(worse))
+    console.say(f"## {title}\n" if markdown else f"{title}\n")
+    for difference in found:
+        console.say(f"{show_difference(difference, markdown)}\n")
+    kernels = sum(len(difference.tilings) for difference in found)
+    verdict = "none got worse" if not worse else f"{len(worse)} got worse:"
+    console.say(f"{kernels} kernels of {len(found)} specs: {verdict}")
+    for text in worse:
+        console.say(f"- {text}" if markdown else f"  {text}")
+    return int(bool(worse))
+
+
+def _named_specs(what: Sequence[str]) -> list[Path]:
+    """Those behind the range, or those of pyproject.toml."""
+    named = [*map(Path, what[1:])] or [*find_config(Path.cwd()).existing_specs()]
+    if not named:
+        raise CutegenError(f"{what[0]}: of which specs?", "name specs or a folder after it", exit_code=2)
+    return console.spec_files(named)
 
 
 def _pairs(what: Sequence[str]) -> list[tuple[Resolution, Resolution]]:
@@ -64,10 +128,7 @@ def _pairs(what: Sequence[str]) -> list[tuple[Resolution, Resolution]]:
             raise CutegenError(f"two specs are compared, and there are {len(what)}", remedy, exit_code=2)
         return _by_arch(resolve_archs(Path(what[0])), resolve_archs(Path(what[1])), " and ".join(what))
     old, new = what[0].split("..", 1)
-    named = [*map(Path, what[1:])] or [*find_config(Path.cwd()).existing_specs()]
-    if not named:
-        raise CutegenError(f"{what[0]}: of which specs?", "name specs or a folder after it", exit_code=2)
-    specs = console.spec_files(named)
+    specs = _named_specs(what)
     return [
         pair
         for path in specs

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
 ]
 ROOT = Path(__file__).parents[2]
+OTHERS = [python for python in os.environ.get("CUTEGEN_DSL_PYTHONS", "").split(os.pathsep) if python]
 TUNED = "gemm_bf16_bias_gelu_sm90a"
 BEFORE = PLAIN + "portfolio: 1\ntiling: {tile: [128, 128, 64]}\npipeline: {stages: 4}\n"
 
@@ -139,3 +141,23 @@ def test_a_folder_without_a_repository(
     monkeypatch.setenv("PATH", str(folder))
     assert main(["diff", "HEAD..", "product.yaml"]) == 2
     assert "needs git, which is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("python", [sys.executable, *OTHERS[:1]])
+def test_another_version_of_the_dsl(
+    python: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an environment that is there already: this one, which makes the same SASS, or an older one."""
+    monkeypatch.setattr("cutegen.cli.upgrade.make_environment", lambda requirement, where: Path(python))
+    small = PLAIN + "portfolio: 1\ntiling: {tile: [64, 64, 64], cluster: [1, 1]}\n"
+    (folder / "product.yaml").write_text(small)
+    assert main(["doctor", "--upgrade", "nvidia-cutlass-dsl==4.6.9", "product.yaml", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["upgrade"].endswith("-> 4.6.9")
+    (tiling,) = found["specs"][0]["tilings"]
+    assert (found["ok"], found["worse"]) == (True, [])
+    assert tiling["code"] == "identical" or python in OTHERS
+    assert main(["diff", "nvidia-cutlass-dsl==4.6.9..", "product.yaml"]) == 0
+    assert "tilings, by their code: 1 " in capsys.readouterr().out
+    assert main(["doctor", "--upgrade", "4.6.9", "product.yaml", "--markdown"]) == 0
+    assert "1 kernels of 1 specs: none got worse" in capsys.readouterr().out
