@@ -62,7 +62,7 @@ FEATURES = {
 # What a change must not raise, in the figures of SAMPLE; `python -m tests.measures` prints both. Lines have some room.
 HELD = {
     "classes that templates read": 63,
-    "fields that templates read": 386,
+    "fields that templates read": 387,
     "classes with source fragments": 15,
     "fields with source fragments": 25,
     "% of lines of gemm kernels not of templates alone": 45,
@@ -82,13 +82,13 @@ HELD = {
     "files with the feature gather": 88,
     "files with the feature groups": 95,
     "files with the feature block_scales": 18,
-    "files with the feature reductions": 72,
+    "files with the feature reductions": 74,
     "files with the feature load_ahead": 48,
     "files with the feature last_tile": 10,
     "names of several modules": 66,
     "names of several classes": 45,
-    "lines of cutegen/": 68796,
-    "lines of templates/": 6010,
+    "lines of cutegen/": 68822,
+    "lines of templates/": 6039,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

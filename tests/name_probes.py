@@ -278,6 +278,9 @@ GEMM += [WIDE_REDUCTION, WIDE_REDUCTION + "tiling: {tile: [128, 64, 64], swap_ab
 GEMM += [GATED_BLOCKS.replace("sa: f32[m, ceil(k/128)]@m", "sa: f32[]")]
 GEMM += [GATED_BLOCKS.replace(":n/2", "0::2").replace("n/2:", "1::2") + SWAPPED]
 GEMM += [gemm_specs.PLAIN.replace("sm_90a", "[sm_90a, sm_100a]")]
+OF_BOTH = gemm_specs.PLAIN.replace("  d:", "  r: f32[m]\n  c: f32[n]\n  d:")
+OF_BOTH += "epilogue: {r: 'sum(acc, n)', c: 'max(acc, m)', d: acc}\n"
+GEMM += [OF_BOTH.replace("sm_90a", "sm_100a")]
 # With what else `auto` takes for other extents: several modules, and tilings that a call chooses among.
 PORTFOLIOS = (
     gemm_specs.PLAIN,

@@ -65,6 +65,13 @@ def store_value(value: Float32, out: cute.Tensor, row: Int32, column: Int32):
 
 
 @cute.jit
+def publish_row(value: Float32, partials: cute.Tensor, line: Int32, row: Int32, rows: Int32):
+    """As `publish_rows`, where a thread holds all columns of one row of the tile."""
+    if row < rows:
+        partials[line + row] = value
+
+
+@cute.jit
 def publish_rows(
     values: cute.Tensor,
     partials: cute.Tensor,
@@ -92,11 +99,12 @@ def clear(values, op: str):
     values.fill(IDENTITY[op])
 
 
-def join_lanes(op: str, values, lane):
-    """What the eight lanes of a column hold of a thread's columns, joined: (result, index of its column, lanes that
-    have it besides). As long as they hold more than one, lanes halve what they hold with each exchange."""
+def join_lanes(op: str, values, lane, distances=(16, 8, 4)):
+    """What the lanes of a column, the eight at multiples of 4, hold of a thread's columns, joined: (result, index of
+    its column, lanes that have it besides). As long as they hold more than one, lanes halve what they hold with each
+    exchange."""
     count, index, spare = cute.size(values), Int32(0), 0
-    for distance in (16, 8, 4):
+    for distance in distances:
         if count == 1:
             values[0] = join(op, values[0], cute.arch.shuffle_sync_bfly(values[0], distance))
             spare |= distance
@@ -128,6 +136,22 @@ def stage_columns(
     value, index, spare = join_lanes(op, values, lane)
     if (lane & spare) == 0:
         smem[first + index // 2 * 8 + lane % 4 * 2 + index % 2, line] = value
+
+
+@cute.jit
+def stage_rows_of_lanes(
+    values: cute.Tensor,
+    smem: cute.Tensor,
+    first: cutlass.Constexpr,
+    line: Int32,
+    thread: Int32,
+    op: cutlass.Constexpr,
+):
+    """As `stage_columns`, where each lane holds all columns of the subtile, of a row of its own."""
+    lane = thread % 32
+    value, index, spare = join_lanes(op, values, lane, (16, 8, 4, 2, 1))
+    if (lane & spare) == 0:
+        smem[first + index, line] = value
 
 
 def join_slabs(op: str, smem, at, count: int):

@@ -162,7 +162,6 @@ SPECS = {
         + "mainloop: (a * sa) @ (b * sb)\n",
         "groups that begin anywhere, with scales in chunks of 128 rows,",
     ),
-    "a reduction": (PLAIN + "  r: f32[m]\nepilogue: {r: 'sum(acc, n)', d: acc}\n", "the reduction `r`"),
     "a value of blocks": (PLAIN + "  s: f32[m, n/128]\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc}\n", "`s`"),
     "a scale": (PLAIN + "  s: f32[m, k/128]@m\nmainloop: (a * s) @ b\n", "f32 scales that vary along k"),
     "m contiguous": (PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n]@m"), "n is not contiguous"),

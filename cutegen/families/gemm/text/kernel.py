@@ -130,7 +130,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         model=kernel.tilings[0].model,
         barrier_numbers=tuple(name_numbers(kernel.tilings[0].model.barriers)),
         smem=smem_text(mainloop, packed, inputs, outputs, boxes),
-        roles=tensor_memory_roles(problem, structure, load, packed, work, inputs, outputs)
+        roles=tensor_memory_roles(problem, structure, load, packed, work, inputs, outputs, own_fields)
         if in_tensor_memory
         else RolesText(
             load=load_role(load, work, boxes),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.features.packed_scales.packed_text import PackedText
 from cutegen.families.gemm.problem import GemmProblem
@@ -27,8 +29,9 @@ def tensor_memory_roles(
     work: WorkText,
     inputs: InputsText,
     outputs: OutputsText,
+    epilogue: Iterator[FieldText],
 ) -> RolesText:
-    """All in the kernel's frame."""
+    """All in the kernel's frame. epilogue: what reductions and the ends of the product add."""
     ring = FieldText("ab_pipeline", "pipeline.PipelineTmaUmma", "")
     sums = (
         FieldText("acc_pipeline", "pipeline.PipelineUmmaAsync", ""),
@@ -72,6 +75,7 @@ def tensor_memory_roles(
                 *list_order(work),
                 *list_inputs(inputs),
                 *list_outputs(outputs),
+                *epilogue,
             ),
         ),
     )

@@ -17,10 +17,10 @@ SM100_SPEC = register(
         "sm100-spec",
         "some parts of a GEMM spec are not supported yet on sm_100a",
         "sm_100a has dense products, batched or not, with elementwise epilogues, gated or not, that read tiles, "
-        "vectors and scalars, and outputs with n contiguous that TMA stores, of groups of rows or not. Reductions, "
-        "blocks, gathered rows and f32 scales along k are of sm_90a so far, and so is the section `warpgroups`, whose "
+        "vectors and scalars, with reductions, and outputs with n contiguous that TMA stores, of groups of rows or "
+        "not. Blocks, gathered rows and f32 scales along k are of sm_90a so far, and so is the section `warpgroups`, whose "
         "knobs are those of WGMMA.",
-        "arch: sm_100a\nepilogue: {r: 'sum(acc, n)', d: acc}",
+        "arch: sm_100a\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc / s}",
     )
 )
 REMEDY = "use `arch: sm_90a`"
@@ -50,8 +50,6 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
         yield ("mainloop",), "a product of gathered rows"
     if problem.scaled_k:
         yield ("mainloop",), "a product with f32 scales that vary along k"
-    for r in outer.reductions:
-        yield ("epilogue", r.name), f"the reduction `{r.name}`"
     for b in outer.block_outputs:
         yield ("epilogue", b.name), f"`{b.name}`, a value of blocks,"
     if outer.block and not outer.block_outputs:
