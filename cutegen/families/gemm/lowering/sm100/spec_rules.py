@@ -18,8 +18,8 @@ SM100_SPEC = register(
         "some parts of a GEMM spec are not supported yet on sm_100a",
         "sm_100a has dense products, batched or not, with elementwise epilogues, gated or not, that read tiles, "
         "vectors and scalars, with reductions, and outputs with n contiguous that TMA stores, of groups of rows or "
-        "not. Blocks, gathered rows and f32 scales along k are of sm_90a so far, and so is the section `warpgroups`, whose "
-        "knobs are those of WGMMA.",
+        "not. Blocks, gathered rows and f32 scales along k are of sm_90a so far, and so is the section `warpgroups`, "
+        "whose knobs are those of WGMMA.",
         "arch: sm_100a\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc / s}",
     )
 )
