@@ -66,5 +66,6 @@ DTYPES: dict[str, DType] = {
         DType("e8m0", 8, "float8_e8m0fnu", "Float8E8M0FNU"),
         DType("i8", 8, "int8", "Int8"),
         DType("i32", 32, "int32", "Int32"),
+        DType("i64", 64, "int64", "Int64"),
     )
 }

@@ -134,7 +134,7 @@ DTYPES: Mapping[str, str] = {
     "mxfp8": "on sm_100a e4m3 operands can have scales e8m0[m, k/32] (docs/blackwell.md); Hopper has no block-scaled "
     "MMA, but e4m3 operands can have an f32 scale for 128 elements (docs/eight-bit.md)",
     **_each("f64 fp64 double float64", "there is no f64; accumulators and epilogues are f32"),
-    **_each("i64 int64 long i16 int16 short u32 uint32 int", "indices and counts are i32"),
+    **_each("i16 int16 short u32 uint32 int", "indices and counts are i32"),
     **_each("u8 uint8", "unsigned operands are not supported; i8 is"),
     **_each("bool b8", "masks are not supported as such: store 0 and 1 as f32 or bf16 and multiply"),
     **_each("c64 complex64 c32 complex", "complex operands are not supported"),

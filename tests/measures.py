@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 66,
     "names of several classes": 45,
-    "lines of cutegen/": 68822,
-    "lines of templates/": 6039,
+    "lines of cutegen/": 68907,
+    "lines of templates/": 6040,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -84,6 +84,26 @@ rows:
   picked: where(label == ignored, 0, pick(x, label))
   y: where(index(n) == label, 0, x - picked) + 0.5 * index(n)
 """,
+    # Elements in i8, rounded to the nearest even, and labels as torch has them.
+    "integers": HEAD
+    + """\
+dims: {n: [16, 600]}
+tensors:
+  x: i8[m, n]
+  r: f32[m, n]
+  s: f32[m]
+  label: i64[m]
+  ignored: i64[]
+  q: i8[m, n]
+  z: f32[m, n]
+  scale: f32[m]
+rows:
+  y: x * s + r
+  picked: where(label == ignored, 0, pick(y, label))
+  scale: max(max_abs(y, n), 1e-6) / 127
+  q: y / scale
+  z: y - stored(q) * scale + picked
+""",
     # Rows that are not held: values of rows, columns and places, rounds, and blocks after them.
     "streamed": HEAD
     + """\

@@ -223,7 +223,15 @@ def hardswish(x):
 
 def stored(x, dtype):
     """x rounded to the output dtype, to the nearest even, and back."""
+    if dtype is cutlass.Int8:
+        return round_i8(x).to(Float32)
     return _through(x, THROUGH[dtype]) if dtype in THROUGH else Float32(x).to(dtype).to(Float32)
+
+
+def round_i8(x):
+    """The nearest of -128 to 127, the even one of two, as an Int32; 0 of NaN."""
+    operand = [Float32(x).ir_value()]
+    return cutlass.Int32(llvm.inline_asm(T.i32(), operand, "cvt.rni.sat.s8.f32 $0, $1;", "=r,f"))
 
 
 # Conversions of a pair, which are as fast as arithmetic; that of one number to bf16 has a quarter of the rate. A bf16

@@ -12,7 +12,9 @@ from cutegen.epilogue.tree import Binary, Call, Compare, Logic, Name, Negate, Re
 
 # A value close to a rounding boundary goes one way in the kernel and the other in the reference: one ulp of a value up
 # to 6 times the root mean square.
-_ROUNDING_FLIP = {"bf16": 6 * 2.0**-7, "f16": 6 * 2.0**-10, "f32": 0.0, "e4m3": 6 * 2.0**-3, "e5m2": 6 * 2.0**-2}
+_ROUNDING_FLIP = {
+    "bf16": 6 * 2.0**-7, "f16": 6 * 2.0**-10, "f32": 0.0, "e4m3": 6 * 2.0**-3, "e5m2": 6 * 2.0**-2, "i8": 6 * 2.0**-7,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from cutegen.epilogue.program import Assign, EpilogueProgram
 from cutegen.epilogue.tree import (
+    Binary,
     Call,
     Expr,
     Index,
@@ -33,10 +35,12 @@ ELEMENTS = ("tile", "row_vector", "index")  # kinds of operands with a value for
 
 @dataclass(frozen=True, slots=True)
 class RowReduction:
-    """name: in `each` of its round what an element contributes, from then on the result."""
+    """name: in `each` of its round what an element contributes, from then on the result. op: exp_sum for the sum of
+    exp(x - top), top being the maximum of x, which is joined in the same round and stands in front of it; an element
+    contributes x."""
 
     name: str
-    op: ReduceOp
+    op: ReduceOp | Literal["exp_sum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +120,16 @@ def contribution(node: Reduce) -> Expr:
     return Call("abs", (node.value,), node.span) if node.op == "max_abs" else node.value
 
 
-def cut_rounds(program: EpilogueProgram, taken: Collection[str]) -> RowProgram:
-    """The rounds of statements without slices. taken: names that no reduction may get."""
-    return _Cutter(program, taken).cut()
+def cut_rounds(program: EpilogueProgram, taken: Collection[str], online: bool = False) -> RowProgram:
+    """The rounds of statements without slices. taken: names that no reduction may get. online: whether sums of
+    exponentials are joined with the maximum that they are relative to, for rows that are loaded in each round."""
+    return _Cutter(program, taken, online).cut()
 
 
 class _Cutter:
-    def __init__(self, program: EpilogueProgram, taken: Collection[str]) -> None:
-        self.program = program
+    def __init__(self, program: EpilogueProgram, taken: Collection[str], online: bool) -> None:
+        self.program, self.online = program, online
+        self.exp_sums: dict[str, str] = {}  # by the maximum that they are joined with
         self.taken = {*taken, *(o.name for o in program.operands), *(s.name for s in program.statements)}
         self.elements = {o.name for o in program.operands if o.kind in ELEMENTS}
         self.reduced: dict[str, RowReduction] = {}
@@ -163,12 +169,34 @@ class _Cutter:
         if inner not in self.known:
             name = owner.name if whole else self.fresh(inner, owner)
             self.known[inner] = name
+            if top := self.find_top(inner):
+                self.exp_sums[top] = name
+                self.reduced[name], self.level[name] = RowReduction(name, "exp_sum"), self.level[top]
+                self.statements.append(Assign(name, Name(top, inner.span), "local", ""))
+                return Name(name, node.span)
             self.reduced[name] = RowReduction(name, inner.op)
             self.level[name] = (not inner.block) + self.level_of(inner.value)
             if inner.block:
                 self.of_blocks.add(name)
             self.statements.append(Assign(name, contribution(inner), "local", ""))
         return Name(self.known[inner], node.span)
+
+    def find_top(self, node: Reduce) -> str:
+        """The maximum of x of a sum of exp(x - max(x, n)), with which it can be joined; "" of another reduction."""
+        match self.resolve(node.value):
+            case Call("exp", (Binary("-", x, Name(top)),)) if self.online and (node.op, node.block) == ("sum", 0):
+                own = {s.name: s.expr for s in self.statements}.get(top)
+                largest = top in self.reduced and self.reduced[top].op == "max" and top not in self.of_blocks
+                alike = own is not None and self.resolve(own) == self.resolve(x)
+                return top if largest and alike and top not in self.exp_sums else ""
+        return ""
+
+    def resolve(self, expr: Expr) -> Expr:
+        """What a local stands for."""
+        own = {s.name: s.expr for s in self.statements if s.name in self.elements}
+        while isinstance(expr, Name) and expr.name in own:
+            expr = own[expr.name]
+        return expr
 
     def fresh(self, node: Reduce, owner: Assign) -> str:
         name = f"{node.op}_{node.value.name if isinstance(node.value, Name) else owner.name}"
@@ -205,8 +233,10 @@ class _Cutter:
             lines = self.closure(used & here, here | self.constants)
             gives = tuple(s.name for s in lines if s.name in used and s.name in here)
             used |= {r for s in lines for r in reads(s.expr)}
-            own_level = (r for r in self.reduced.values() if r.name not in joined)
-            reduced = tuple(r for r in own_level if self.level[r.name] == level)
+            own_level = [r for r in self.reduced.values() if r.name not in joined and self.level[r.name] == level]
+            first = (r for r in own_level if r.op != "exp_sum")
+            behind = ((r, self.reduced[self.exp_sums[r.name]]) if r.name in self.exp_sums else (r,) for r in first)
+            reduced = tuple(r for pair in behind for r in pair)
             if reduced or lines:
                 rounds.insert(0, Round(reduced, bodies.get(level, ()), lines, gives))
         gives = tuple(s.name for s in per_block if s.name in late and s.name in self.of_blocks)

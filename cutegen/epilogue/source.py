@@ -321,8 +321,11 @@ def _stored(output: Output) -> str:
 
 
 def rounded_text(name: str, dtype: DType) -> str:
-    """A value rounded to a dtype. torch makes NaN of what is too large for an 8-bit type, the device its largest."""
+    """A value rounded to a dtype. torch makes NaN of what is too large for an 8-bit type, the device its largest; of
+    i8 torch would drop what is behind the point."""
     limits = "" if dtype.largest is None else f".clamp({-dtype.largest}, {dtype.largest})"
+    if dtype.name == "i8":
+        limits = ".round().clamp(-128.0, 127.0)"
     return f"{name}{limits}.to(torch.{dtype.torch})"
 
 

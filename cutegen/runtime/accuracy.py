@@ -23,7 +23,7 @@ An element passes when
                    the whole, they err no more than one of them does. Sums of i8 are exact; 2**-20 covers their
                    conversion to f32 and a few multiplications.
     approximation  what the plan declares for approximated epilogue functions (tanh.approx.f32: 2**-11 relative).
-    tiny           the smallest subnormal of the output dtype.
+    tiny           the smallest subnormal of the output dtype. Of i8, 1: a value between two of them goes to either.
 
 A missing or doubled product moves an element by about scale / sqrt(K), far above accumulation(K) for every K < 10**5.
 
@@ -50,12 +50,12 @@ from typing import Any
 
 HALF_ULP = {
     "bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "float8_e4m3fn": 2.0**-4,
-    "float8_e5m2": 2.0**-3,
+    "float8_e5m2": 2.0**-3, "int8": 0.0,
 }  # fmt: skip
 _SCORE = 576  # products of a score
 _TINY = {
     "bfloat16": 2.0**-133, "float16": 2.0**-24, "float32": 2.0**-149, "float64": 2.0**-1074, "float8_e4m3fn": 2.0**-9,
-    "float8_e5m2": 2.0**-16,
+    "float8_e5m2": 2.0**-16, "int8": 1.0,
 }  # fmt: skip
 
 

@@ -147,7 +147,7 @@ def draw(tensor: Any, scale: float) -> Any:
         return tensor
     if not tensor.is_floating_point():
         bounds = torch.iinfo(tensor.dtype)
-        return tensor.random_(bounds.min, bounds.max + 1)
+        return tensor.random_(bounds.min, min(bounds.max + 1, 2**63 - 1))
     if tensor.element_size() > 1:
         return tensor.normal_(0.0, scale)
     return tensor.copy_(torch.empty_like(tensor, dtype=torch.float32).normal_(0.0, scale))

@@ -33,8 +33,8 @@ CONTIGUOUS_DIM = register(Rule(
 _ALIASES = {
     **{name.lower(): dtype.name for dtype in DTYPES.values() for name in (dtype.torch, dtype.cutlass)},
     "half": "f16", "fp16": "f16", "float": "f32", "fp32": "f32", "fp8": "e4m3", "float8_e4m3": "e4m3",
-    "fp8_e4m3": "e4m3", "e4m3fn": "e4m3", "fp8_e5m2": "e5m2", "ue8m0": "e8m0", "s8": "i8", "s32": "i32",
-    "fp4": "e2m1", "f4": "e2m1", "float4_e2m1": "e2m1", "float4_e2m1fn": "e2m1",
+    "fp8_e4m3": "e4m3", "e4m3fn": "e4m3", "fp8_e5m2": "e5m2", "ue8m0": "e8m0", "s8": "i8", "s32": "i32", "s64": "i64",
+    "long": "i64", "fp4": "e2m1", "f4": "e2m1", "float4_e2m1": "e2m1", "float4_e2m1fn": "e2m1",
 }  # fmt: skip
 _FORM = re.compile(r"\s*(?P<dtype>\w+)\s*(?P<shape>\[(?P<dims>[^\[\]]*)\])?\s*(?:@\s*(?P<at>\w+))?\s*(?P<opt>\?)?\s*")
 # The same form for JSON schema, whose expressions know no named groups.

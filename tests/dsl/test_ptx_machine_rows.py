@@ -11,7 +11,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from row_specs import FORMS, NORM
+from row_specs import FORMS, HEAD, NORM
 
 from cutegen.build import build_kernels
 from cutegen.build.facts import find_nvdisasm
@@ -34,6 +34,7 @@ SHAPES = {
     "blocks": {"m": 3, "n": 912},
     "block_values": {"m": 2, "n": 4672},
     "labels": {"m": 9, "n": 520},
+    "integers": {"m": 5, "n": 528},
     "streamed": {"m": 3, "n": 2056},
     "over_rows": {"t": 23, "h": 41},
     "only_over_rows": {"m": 41, "n": 520},
@@ -120,3 +121,28 @@ def test_reductions_over_rows_have_equal_bits_in_any_order_of_events() -> None:
     dy, db = torch.zeros(0, 520, dtype=torch.bfloat16), torch.full((520,), torch.nan)
     plan.launch_fn(dy, db)
     assert not db.any()
+
+
+@pytest.mark.parametrize("threads", [32, 128, 1024])
+def test_sums_of_exponentials_are_joined_with_their_maximum(threads: int) -> None:
+    """Of rows that are streamed: maxima late and early, -inf in parts of a row and in all of it, and NaN."""
+    import torch
+
+    text = (
+        HEAD + f"bounds: []\nthreads: {threads}\ntensors: {{x: 'f32[m, n]', y: 'f32[m, n]', lse: 'f32[m]'}}\n"
+        "rows:\n  e: exp(x - max(x, n))\n  y: e / sum(e, n)\n  lse: log(sum(e, n)) + max(x, n)\n"
+    )
+    plan = load_resolution(resolve_text(text), Simulation(sm_count=1)).plan
+    assert plan
+    x = 3 * torch.randn(7, 2 * 4 * threads + 264)
+    x[1] += torch.linspace(-300, 300, x.shape[1])
+    x[2] = x[1].flip(0)
+    x[3, :-1] = -torch.inf
+    x[4, : x.shape[1] // 2] = -torch.inf
+    x[5] = -torch.inf
+    x[6, 9] = torch.nan
+    y, lse = plan.kernel_fn(x)
+    torch.testing.assert_close(y[:5], x[:5].softmax(-1), rtol=2e-5, atol=1e-7)
+    torch.testing.assert_close(lse[:5], x[:5].logsumexp(-1), rtol=1e-5, atol=1e-5)
+    assert y[5:].isnan().all()
+    assert lse[5:].isnan().all()

@@ -287,6 +287,13 @@ def test_explain_lists_rounds_and_bytes() -> None:
     assert dict(roofline.rows)["work"] == "67.13 MB"
 
 
+def test_explain_tells_what_is_joined_where_rows_are_streamed() -> None:
+    resolved = resolve_file(ROOT / "specs" / "cross_entropy_bf16_sm90a.yaml").resolved
+    rounds = next(s for s in load_family("rowwise").explain(resolved, None) if s.title.startswith("Rounds"))
+    assert rounds.lines[1] == "of rows that are streamed sum_lse is joined in the round of its maximum"
+    assert [row[1] for row in rounds.rows] == ["top (max), own (sum)", "sum_lse (sum)"]
+
+
 def test_why_not_answers_for_threads() -> None:
     resolution = resolve(NORM)
     family = load_family("rowwise")

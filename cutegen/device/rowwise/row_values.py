@@ -3,16 +3,20 @@
 Vector i of a thread is number `first + i * threads` of the row, so that neighbouring threads have neighbouring vectors.
 """
 
+import math
+
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, const_expr
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
+from cutegen.device.activation import exp, round_i8
 from cutegen.device.reduction import IDENTITY, join
 
 WARP = 32
 FEW_WARPS = 16  # whose totals every thread loads and joins by itself; a lane has one of those of more
+EXP_SUM = "exp_sum"  # of exponentials of differences to the maximum, which is joined right before
 JOINED = 1  # the named barrier of an exchange; 0 is the CTA's
 
 
@@ -92,7 +96,11 @@ def store(values: cute.Tensor, row: cute.Tensor, at: Int32):
     """f32 values to vector `at` of a row, which it has, rounded to its dtype."""
     vector = const_expr(cute.size(values))
     rounded = cute.make_rmem_tensor(vector, row.element_type)
-    rounded.store(values.load().to(row.element_type))
+    if const_expr(row.element_type is cutlass.Int8):
+        for i in cutlass.range_constexpr(vector):
+            rounded[i] = round_i8(values[i]).to(cutlass.Int8)
+    else:
+        rounded.store(values.load().to(row.element_type))
     cute.autovec_copy(rounded, cute.flat_divide(row, (vector,))[None, at])
 
 
@@ -109,27 +117,43 @@ def add(totals, values, inside, ops: tuple):
     that of the reduction, or a tuple of several."""
     each = [v if isinstance(v, tuple) else (v,) for v in values]
     for i, op in enumerate(ops):
-        own = each[0][i]
+        if op == EXP_SUM:
+            continue
+        own, before = each[0][i], totals[i]
         for v in each[1:]:
             own = join(_joined(op), own, v[i])
         totals[i] = join(_joined(op), totals[i], cutlass.select_(inside, Float32(own), Float32(_identity(op))))
+        if ops[i + 1 : i + 2] == (EXP_SUM,):
+            shift = _finite(totals[i])
+            own = sum((exp(v[i] - shift) for v in each[1:]), exp(each[0][i] - shift))
+            totals[i + 1] = totals[i + 1] * exp(before - shift) + cutlass.select_(inside, own, Float32(0.0))
+
+
+def _finite(top):
+    """What exponentials are relative to: where there is nothing but -inf so far, 0."""
+    return cutlass.select_(top == Float32(-math.inf), Float32(0.0), top)
 
 
 def _joined(op: str) -> str:
     """A mean is a sum until all of it is joined."""
-    return "sum" if op == "mean" else op
+    return "sum" if op in ("mean", EXP_SUM) else op
 
 
 def _identity(op: str) -> float:
-    return IDENTITY[_joined(op)]
+    return 0.0 if op == EXP_SUM else IDENTITY[_joined(op)]
 
 
 def join_lanes(totals, lanes: int, ops: tuple):
     """What so many neighbouring threads of a warp have, joined; all of them get it."""
     for i in range(len(ops)):
         for step in range(lanes.bit_length() - 1):
-            other = cute.arch.shuffle_sync_bfly(totals[i], 1 << step)
-            totals[i] = join(_joined(ops[i]), totals[i], other)
+            if ops[i] == EXP_SUM:
+                continue
+            own, other = totals[i], cute.arch.shuffle_sync_bfly(totals[i], 1 << step)
+            totals[i] = join(_joined(ops[i]), own, other)
+            if ops[i + 1 : i + 2] == (EXP_SUM,):
+                shift, theirs = _finite(totals[i]), cute.arch.shuffle_sync_bfly(totals[i + 1], 1 << step)
+                totals[i + 1] = totals[i + 1] * exp(own - shift) + theirs * exp(other - shift)
 
 
 def _join_pairs(op: str, values: list):
@@ -165,7 +189,11 @@ def join_threads(
         warps = const_expr(threads // WARP)
         if const_expr(warps <= FEW_WARPS):
             for i in cutlass.range_constexpr(len(ops)):
-                totals[i] = _join_pairs(_joined(ops[i]), [smem[i, warp, slot] for warp in range(warps)])
+                own = [smem[i, warp, slot] for warp in range(warps)]
+                if const_expr(ops[i] == EXP_SUM):
+                    shift = _finite(totals[i - 1])
+                    own = [own[warp] * exp(smem[i - 1, warp, slot] - shift) for warp in range(warps)]
+                totals[i] = _join_pairs(_joined(ops[i]), own)
         else:
             lane = thread % WARP
             for i in cutlass.range_constexpr(len(ops)):
@@ -175,3 +203,5 @@ def join_threads(
     for i in cutlass.range_constexpr(len(ops)):
         if const_expr(ops[i] == "mean"):
             totals[i] = totals[i] * inverse
+        if const_expr(ops[i] == EXP_SUM):  # as if -inf was subtracted from each
+            totals[i] = cutlass.select_(totals[i - 1] == Float32(-math.inf), Float32(math.nan), totals[i])

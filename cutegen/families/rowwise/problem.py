@@ -53,6 +53,11 @@ class RowProblem:
     def cut(self) -> RowProgram:
         return cut_rounds(self.computed, (*self.dims, *self.kinds))
 
+    @cached_property
+    def streamed_cut(self) -> RowProgram:
+        """Of rows that are not held: as few rounds as can be."""
+        return cut_rounds(self.computed, (*self.dims, *self.kinds), online=True)
+
     @property
     def held(self) -> bool:
         """Whether a row has to be in registers as a whole, because it is read again after a reduction, or because its

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from cutegen.spec import KeyPath, SpecDocument, TensorDecl
 
 WARP = 32
-INPUTS = ("bf16", "f16", "f32", "e4m3", "e5m2")
+INPUTS = ("bf16", "f16", "f32", "e4m3", "e5m2", "i8")  # and outputs, but those with one value for a row
+LABELS = ("i32", "i64")
 
 
 class RowTensors:
@@ -76,9 +77,8 @@ class RowTensors:
     def operand(self, name: str) -> Operand | None:
         decl = self.spec.tensors[name]
         kind = self.kind(name, decl)
-        supported = {"host_scalar": ("f32",), "device_scalar": ("f32", "i32"), "column_vector": (*INPUTS, "i32")}.get(
-            kind or "", INPUTS
-        )
+        labels = {"host_scalar": ("f32",), "device_scalar": ("f32", *LABELS), "column_vector": (*INPUTS, *LABELS)}
+        supported = labels.get(kind or "", INPUTS)
         if kind is None or not self.check_dtype(name, decl, supported):
             return None
         axes = {"tile": (0, 1), "row_vector": (0,), "column_vector": (0,)}.get(kind, ())
@@ -89,7 +89,7 @@ class RowTensors:
         if decl.shape and decl.shape[-1].divided and not self.is_half(decl):
             return self.block_output(name, decl)
         kind = self.kind(name, decl)
-        if kind is None or not self.check_dtype(name, decl, INPUTS):
+        if kind is None or not self.check_dtype(name, decl, INPUTS if kind == "tile" else INPUTS[:-1]):
             return None
         if kind not in ("tile", "column_vector"):
             dims = ", ".join(self.rows)

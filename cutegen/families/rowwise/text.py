@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.epilogue import Assign, Operand
-from cutegen.epilogue.rounds import Round, RowReduction, read_by
+from cutegen.epilogue.rounds import Round, RowProgram, RowReduction, read_by
 from cutegen.epilogue.row_source import divided_lines, element_lines, row_torch_lines, row_value_lines
 from cutegen.epilogue.source import imports_of, torch_functions
 from cutegen.epilogue.tree import Binary, Name, walk
@@ -198,21 +198,20 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
     """Of the module that a tiling is an instance of."""
     p: RowProblem = resolved.problem
     held = p.held and tiling.numbers.most > 0
+    cut = p.cut if held else p.streamed_cut
     args = (*p.inputs, *p.outputs)
     tensors = [a for a in args if isinstance(a, TensorArg)]
     scratch = SCRATCH if p.computed.reductions else ()
-    inverses = _inverses(p)
+    inverses = _inverses(p, cut)
     rounds = tuple(
-        _round(p, str(number), r, inverses) for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p)))
+        _round(p, str(number), r, inverses) for number, r in enumerate(cut.rounds, 1 - (not _reduces_first(cut)))
     )
     stored = tuple(o.name for o in p.computed.outputs if o.name in p.elements)
     sums = tuple(RowReduction(r.name, r.op) for r in p.computed.reductions)
     gives = (*stored, *(r.name for r in sums))
-    lines = divided_lines(p.computed, p.cut.after, inverses)
-    after = (
-        _function(p, "finish", "The outputs at one element.", lines, p.cut.after, gives, inverses) if gives else None
-    )
-    blocks = _round(p, "block", p.cut.blocks, inverses) if p.cut.blocks else None
+    lines = divided_lines(p.computed, cut.after, inverses)
+    after = _function(p, "finish", "The outputs at one element.", lines, cut.after, gives, inverses) if gives else None
+    blocks = _round(p, "block", cut.blocks, inverses) if cut.blocks else None
     parts = (*rounds, blocks) if blocks else rounds
     functions = [f for r in parts for f in (r.each, r.once) if f] + ([after] if after else [])
     vectors = p.operands("row_vector")
@@ -271,8 +270,8 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
     )
 
 
-def _reduces_first(p: RowProblem) -> bool:
-    return bool(p.cut.rounds and p.cut.rounds[0].reduced)
+def _reduces_first(cut: RowProgram) -> bool:
+    return bool(cut.rounds and cut.rounds[0].reduced)
 
 
 def _axes(p: RowProblem, arg: TensorArg) -> tuple[int | None, ...]:
@@ -293,12 +292,12 @@ def _fake_argument(p: RowProblem, arg: TensorArg) -> FakeArgument:
     return FakeArgument(p.describe(arg), dtype.cutlass, (*rows, last), arg.contiguous, arg.align, multiple)
 
 
-def _inverses(p: RowProblem) -> dict[str, str]:
+def _inverses(p: RowProblem, cut: RowProgram) -> dict[str, str]:
     """By stored value of a row or block that outputs are divided by, the name of its inverse: such quotients are exact,
     so that they are those of whoever multiplies by the value again."""
     stored = {o.name for o in p.computed.outputs if o.name not in p.elements}
     stored |= {o.name for o in p.computed.block_outputs}
-    nodes = [node for s in p.cut.after for node in walk(s.expr)]
+    nodes = [node for s in cut.after for node in walk(s.expr)]
     by = [n.right.name for n in nodes if isinstance(n, Binary) and n.op == "/" and isinstance(n.right, Name)]
     taken = {*p.names}
     return {
@@ -350,13 +349,15 @@ def _function(
 def explain_rounds(p: RowProblem) -> Section:
     """What is computed of a row, and in which order: one exchange of all threads for each round of reductions."""
     rows = []
-    for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p))):
+    for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p.cut))):
         reduced = ", ".join(f"{x.name} ({x.op})" for x in r.reduced) or "none"
         rows.append((str(number), reduced, ", ".join(r.gives) or "none"))
     if blocks := p.cut.blocks:
         reduced = ", ".join(f"{x.name} ({x.op})" for x in blocks.reduced)
         rows.append((f"blocks of {p.program.block}", reduced, ", ".join(blocks.gives) or "none"))
     names = ", ".join(o.name for o in p.program.outputs if o.name in p.elements) or "none"
-    line = f"then, for each element: {names}"
+    lines = [f"then, for each element: {names}"]
+    if sums := [x.name for r in p.streamed_cut.rounds for x in r.reduced if x.op == "exp_sum"]:
+        lines.append(f"of rows that are streamed {', '.join(sums)} is joined in the round of its maximum")
     title = f"Rounds of a row of {p.columns}"
-    return Section(title, (line,), ("round", "reduced", "then computed once"), tuple(rows))
+    return Section(title, tuple(lines), ("round", "reduced", "then computed once"), tuple(rows))

@@ -247,7 +247,8 @@ def describe(problem: RowProblem, c: Candidate) -> Numbers:
 
 def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numbers:
     """most: columns of a row, or elements of a call, that it is for; 0: any."""
-    reductions = max((len(r.reduced) for r in problem.cut.rounds), default=0)
+    rounds = (problem.cut if most else problem.streamed_cut).rounds
+    reductions = max((len(r.reduced) for r in rounds), default=0)
     totals = reductions * max(1, i.threads // WARP) * SLOTS if max(c.threads, i.threads) > WARP else 0
     sources = {
         "threads": "threads, or as many as the bound needs",

@@ -19,6 +19,7 @@ SCRATCH = (
     TensorArg("partials", "float32", ("partials",), 0, 16),
     TensorArg("arrivals", "int32", ("arrivals",), 0, 4, zeroed=True),
 )
+LABELS = ("int32", "int64")
 UNLIMITED = 1 << 16  # SMs that a launch is passed whose CTAs have one row, or part of one, each
 
 
@@ -175,7 +176,7 @@ class RowPlan(TensorPlan):
         inputs = super().prepare_inputs(**dims)
         extent = self.extents_on_device(dims)[self.columns]
         for arg, value in zip(self.inputs, inputs):
-            if isinstance(arg, TensorArg) and arg.dtype == "int32":
+            if isinstance(arg, TensorArg) and arg.dtype in LABELS:
                 value.random_(-1, extent + 1)
         return inputs
 
