@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 66,
     "names of several classes": 45,
-    "lines of cutegen/": 68907,
+    "lines of cutegen/": 69067,
     "lines of templates/": 6040,
 }
 

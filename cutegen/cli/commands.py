@@ -127,6 +127,11 @@ GROUPS: dict[str, dict[str, Entry]] = {
             "Write decisions into the spec, where people review them; its comments and layout stay.",
             ("cutegen pin specs/my_gemm.yaml --key tiling.tile",),
         ),
+        "migrate": Entry(
+            "cutegen.cli.decide:migrate",
+            "Bring specs and their locks to the version of today: keys that have another name, or are gone.",
+            ("cutegen migrate specs", "cutegen migrate --check specs"),
+        ),
         "resolve": Entry(
             "cutegen.cli.decide:resolve",
             "Print every decision and derived number with its reason; write nothing.",

@@ -56,6 +56,39 @@ def resolve(specs: list[Path], locked: bool, upgrade: bool, as_json: bool) -> in
 
 @click.command()
 @console.specs_argument
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file is of an older version.")
+@console.format_option
+def migrate(specs: list[Path], check: bool, as_json: bool) -> int:
+    """Bring specs and their locks to the version of today: keys that have another name, or are gone.
+
+    Comments and layout of a spec stay; decisions and winners of a lock do, too. A spec of a later version is an error.
+    """
+    from cutegen.files import write_text
+    from cutegen.resolve.migrate import migrate as migrate_file
+
+    results = {path: console.attempt(migrate_file, path) for path in specs}
+    files = [file for result in results.values() if isinstance(result, list) for file in result]
+    for file in files:
+        if file.changes and not check:
+            write_text(file.path, file.text)
+    if as_json:
+        errors = [result for result in results.values() if isinstance(result, CutegenError)]
+        console.print_json({
+            "files": [{"path": str(f.path), "changes": f.changes, "notes": f.notes} for f in files],
+            "findings": [finding for error in errors for finding in console.findings(error)],
+        })  # fmt: skip
+    for path, result in results.items():
+        if isinstance(result, CutegenError):
+            console.report(result, path)
+    for file in () if as_json else files:
+        console.say(f"{file.path}: {'; '.join(file.changes) or 'up to date'}")
+        for text in file.notes:
+            console.note(f"{file.path}: {text}")
+    return console.worst(results.values(), int(check and any(file.changes for file in files)))
+
+
+@click.command()
+@console.specs_argument
 @_upgrade
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a lock is missing, stale or does not hold.")
 @console.drop_winners_option

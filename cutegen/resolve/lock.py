@@ -24,7 +24,8 @@ from cutegen.spec.text_rules import MAX_BYTES
 VERSION = 1
 _KEYS = ("cutegen", "spec", "decisions", "written", "portfolio", "dsl", "tilings", "winners")
 _OWN = ("spec", "decisions")  # of every lock; a file without a line for each is something else, and is not quoted
-_PASSED_OVER = ("evidence",)  # keys of older locks that nothing was ever written to
+# Keys of older locks, which are passed over, and why.
+GONE = {"evidence": "nothing was ever written to it; each winner has what it measured"}
 _WIDTH = 120
 CONFLICT = "<<<<<<< "  # how git marks the first side of a merge conflict
 _HEADER = "# Decisions of cutegen for the spec next to this file; `cutegen lock --upgrade` decides again.\n"
@@ -152,7 +153,7 @@ def read_lock(path: Path) -> Lock | None:
     spec, decisions = data["spec"], data["decisions"]
     if not isinstance(spec, str) or not isinstance(decisions, dict):
         raise _damaged(path, "is damaged: `spec` is text, `decisions` a map")
-    if extra := set(data) - {*_KEYS, *_PASSED_OVER}:
+    if extra := set(data) - {*_KEYS, *GONE}:
         raise _damaged(path, f"is damaged: unknown key `{cut(min(extra))}`")
     if not isinstance(written := data.get("written", {}), dict):
         raise _damaged(path, "is damaged: `written` is a map")

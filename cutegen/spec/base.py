@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.config import JsonDict
@@ -127,6 +127,7 @@ def _integers(count: int) -> WithJsonSchema:
 Auto: TypeAlias = Literal["auto"]
 Exactly = BeforeValidator(_refuse_equal)  # for a Literal of integers, which 1.0 and true would match as equals of 1
 Version = Annotated[Literal[1], Exactly]
+LANGUAGE: int = get_args(get_args(Version)[0])[-1]  # the version of today
 Positive = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
 Number = Annotated[float, Field(allow_inf_nan=False)]  # with gt=0 and the like in a Field next to it
 Pair = Annotated[tuple[Positive, Positive], BeforeValidator(_as_tuple), _integers(2)]
