@@ -91,11 +91,12 @@ FAMILIES: Mapping[str, str] = {
 }
 
 GENERATED_FOR = (
-    "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200, sm_103a: B300, sm_120a: GeForce RTX 50 and "
-    "RTX PRO, and sm_121a: DGX Spark"
+    "cutegen generates for sm_90a: H100, H200; GEMM and MLA decode for sm_100a: B200, and sm_103a: B300; and GEMMs for "
+    "sm_120a: GeForce RTX 50 and RTX PRO, and sm_121a: DGX Spark"
 )
 _BLACKWELL = (
-    f"of Blackwell's architectures there are sm_100a, sm_103a, sm_120a and sm_121a, for `kernel: gemm`; {GENERATED_FOR}"
+    "of Blackwell's architectures there are sm_100a and sm_103a, and for `kernel: gemm` sm_120a and sm_121a; "
+    f"{GENERATED_FOR}"
 )
 _HOPPER = "write sm_90a: WGMMA and setmaxnreg are in that target only"
 _OLDER = f"there is no WGMMA and no TMA before Hopper; {GENERATED_FOR}"

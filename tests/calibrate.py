@@ -16,15 +16,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import calibrate_mla
 import cutlass
 import torch
+from calibrate_host import compile_host
 from cutlass import cute
 from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
@@ -103,6 +104,9 @@ PERSISTENT = [
     dense("pair 256x128", (256, 128), (2, 1), pair=True),
     dense("pair 256x256", (256, 256), (2, 1), pair=True),
     dense("pair 128x128", (128, 128), (2, 1), pair=True),
+    dense("pair 128x128, B N-major", (128, 128), (2, 1), pair=True, majors="knn"),
+    dense("pair f16 128x128, B N-major", (128, 128), (2, 1), pair=True, **F16, output="f16", majors="knn"),
+    dense("pair f16 128x128", (128, 128), (2, 1), pair=True, **F16, output="f16"),
     dense("pair 256x64, cluster 2x2", (256, 64), (2, 2), pair=True),
     dense("pair 256x128, MN-major, D M-major", (256, 128), (2, 1), pair=True, majors="mnm"),
     dense("pair 256x128, A M-major", (256, 128), (2, 1), pair=True, majors="mkn"),
@@ -151,6 +155,7 @@ KERNELS = [
     Public("sm120 f16", f"{GEFORCE}/dense_gemm/dense_gemm.py", "Sm120GemmKernel",
            {"acc_dtype": "f32", "tile_shape_mnk": (128, 64, 64)}, ("f16", "f16"), "f16", arch="sm_120a",
            shape=(256, 256, 200)),
+    Public("mla f16", calibrate_mla.FILE, calibrate_mla.CLASS, calibrate_mla.ARGUMENTS, tolerance=2.0**-9),
     geforce("sm120 nvfp4 pingpong", "e2m1", "pingpong", NV),
     geforce("sm120 mxfp8 pingpong", "e4m3", "pingpong", MX),
 ]  # fmt: skip
@@ -158,7 +163,7 @@ KERNELS = [
 
 def load_class(checkout: Path, public: Public) -> Any:
     path = checkout / EXAMPLES / public.file
-    sys.path[:0] = [str(path.parent), str(checkout / EXAMPLES)]
+    sys.path[:0] = [str(path.parent), str(checkout / EXAMPLES), str((checkout / EXAMPLES).parent)]
     spec = importlib.util.spec_from_file_location("public_kernel", path)
     assert spec is not None
     assert spec.loader is not None
@@ -272,12 +277,13 @@ def scaled_host(public: Public, kernel: Any, clusters: int) -> Any:
 def execute(checkout: Path, public: Public, orders: int) -> dict[str, Any]:
     """What came of it: per order "" or what is wrong; the forms that were executed."""
     made_of = {name: numeric(v) if isinstance(v, str) else v for name, v in public.arguments.items()}
-    host, arguments = wrap(public, load_class(checkout, public)(**made_of))
-    with tempfile.TemporaryDirectory() as folder:
-        options = f"--gpu-arch {public.arch} --enable-tvm-ffi --keep-ptx --dump-dir {folder}"
-        made = cute.compile(host, *arguments, options=options)
-        made.export_to_c(f"{folder}/kernel.o", function_name="cutegen_0123456789abcdef")
-        text, code = made.__ptx__, Path(folder, "kernel.o").read_bytes()
+    made = load_class(checkout, public)(**made_of)
+    if public.cls == calibrate_mla.CLASS:
+        host, arguments = calibrate_mla.wrap(made)
+        return calibrate_mla.execute(
+            *compile_host(host, arguments, public.arch, "--opt-level 2"), orders, public.tolerance
+        )
+    text, code = compile_host(*wrap(public, made), public.arch)
     simulation = Simulation(sm_count=4)
     kernel = simulation.bind(text, code)
     torch.manual_seed(0)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gemm_specs import SM90
 
+from cutegen.arch import Arch
 from cutegen.families.decide import Choice
 from cutegen.families.mla_decode.auto import choose
 from cutegen.families.mla_decode.binding import bind
@@ -77,6 +78,23 @@ sink: true
 scheduler: {unit: 1, split_columns: false}
 pipeline: {prefetch: 0}
 """
+# Of sm_100a: small pages, so that a block has eight groups; all keys seen, by queries in two tensors, with a sink and
+# another LSE.
+OF_PAIRS = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_100a
+dtype: f16
+heads: [1, 128]
+query_len: [1, 4]
+mask: none
+kv_cache: {page_size: 16}
+q: split
+lse: {base: 2, layout: bsh}
+sink: true
+split_kv: {max: 3}
+pdl: {wait: false}
+"""
 WIDE = PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\nkv_cache: {page_size: 16}\n"
 # Forms beyond the shipped ones, which are pairs and single blocks in pages of 64. None is left out that no other holds:
 # `fewest_registers` has small pages and another LSE, and guesses its part, but loads no keys by the guess, `single`
@@ -99,8 +117,8 @@ def bind_mla(text: str) -> MlaProblem:
     return bind(parse_spec(document), document)  # type: ignore[arg-type]
 
 
-def mla_candidate(problem: MlaProblem, **knobs: Any) -> Candidate:
+def mla_candidate(problem: MlaProblem, arch: Arch = SM90, **knobs: Any) -> Candidate:
     """The default candidate of a problem with some knobs replaced, legal or not."""
-    choice = choose(problem, {}, SM90)
+    choice = choose(problem, {}, arch)
     assert isinstance(choice, Choice)
     return replace(choice.candidate, **knobs)  # type: ignore[no-any-return]

@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
 PACKAGES = sorted(p.parent for p in (Path(__file__).parents[2] / "generated").glob("*_sm1[0-9]*/plan.py"))
+SHAPE = {"m": 300, "n": 272, "k": 200, "g": 3, "batch": 1, "query_len": 1, "heads": 70, "kv_len": 150}
 HELD = json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
@@ -59,7 +60,7 @@ def test_a_kernel_of_calibrated_forms(settings: dict[str, Any]) -> None:
 def test_shipped_kernels_have_calibrated_forms(package: Path) -> None:
     simulation = Simulation(sm_count=2, strict=True)
     subject = load(package, simulation)
-    assert_passes(subject, legal_shape(subject, {"m": 300, "n": 272, "k": 200, "g": 3}))
+    assert_passes(subject, legal_shape(subject, SHAPE))
     assert simulation.forms()
     assert uncalibrated(simulation.forms()) == ()
 

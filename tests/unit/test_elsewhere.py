@@ -94,11 +94,12 @@ def test_families_of_others(family: str, said: str, tmp_path: Path, capsys: pyte
 
 
 GENERATED_FOR = (
-    "cutegen generates for sm_90a: H100, H200; and GEMMs for sm_100a: B200, sm_103a: B300, sm_120a: GeForce RTX 50 and "
-    "RTX PRO, and sm_121a: DGX Spark"
+    "cutegen generates for sm_90a: H100, H200; GEMM and MLA decode for sm_100a: B200, and sm_103a: B300; and GEMMs for "
+    "sm_120a: GeForce RTX 50 and RTX PRO, and sm_121a: DGX Spark"
 )
 BLACKWELL = (
-    f"of Blackwell's architectures there are sm_100a, sm_103a, sm_120a and sm_121a, for `kernel: gemm`; {GENERATED_FOR}"
+    "of Blackwell's architectures there are sm_100a and sm_103a, and for `kernel: gemm` sm_120a and sm_121a; "
+    f"{GENERATED_FOR}"
 )
 
 
@@ -117,7 +118,9 @@ def test_other_architectures(
     spec: str, arch: str, help: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = validate(tmp_path, spec.replace("arch: sm_90a", f"arch: {arch}"), capsys)
-    archs = "`sm_90a`, `sm_100a`, `sm_103a`, `sm_120a`, `sm_121a` or a list of names" if spec == PLAIN else "`sm_90a`"
+    archs = "`sm_90a`, `sm_100a` or `sm_103a`"
+    if spec == PLAIN:
+        archs = "`sm_90a`, `sm_100a`, `sm_103a`, `sm_120a`, `sm_121a` or a list of names"
     assert f"`arch` must be {archs}, not `{arch}`\n" in found
     assert f"  = help: {help}\n" in found
 

@@ -16,7 +16,7 @@ from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.mla_decode.rules import refusals
 
 TWO = {"variant": "seesaw_2cta", "unit": 2, "split_columns": False}
-SM120 = ARCHS["sm_120a"]
+SM100, SM120 = ARCHS["sm_100a"], ARCHS["sm_120a"]
 
 INVARIANT = MLA + "invariance: batch\n"
 READY = MLA + "pdl: {ready: [block_table, kv_cache]}\n"
@@ -63,6 +63,8 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
     ("invariant-cut", INVARIANT, {"max_splits": "any"}, ("has a place", "use 8, or"), {"max_splits": 255}, SM90),
     ("invariant-cut", INVARIANT, {"max_splits": 256}, ("has a place", "use at most 255"), {"max_splits": 1}, SM90),
     ("invariant-cut", INVARIANT, {"join_ratio": 25}, ("bounds nothing", "split_kv: {keys: 512}"), {}, SM90),
+    ("mla-sm100-knobs", MLA, {"unit": 1}, ("single key blocks are not supported yet", "leave it"), {}, SM100),
+    ("mla-sm100-knobs", MLA, {"pdl_schedule_ahead": True}, ("found ahead of the wait are not",), {}, SM100),
     ("smem-tiles", MLA, {}, ("sQ 72 KiB, sK 144 KiB", "219 KiB", "99 KiB"), {}, SM120),
 ]  # fmt: skip
 
@@ -71,13 +73,13 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
 def test_rule(
     rule: str, spec: str, illegal: dict[str, Any], said: tuple[str, ...], legal: dict[str, Any], arch: Arch
 ) -> None:
-    problem = bind_mla(spec)
-    found = list(refusals(problem, mla_candidate(problem, **illegal), arch))
+    problem, home = bind_mla(spec), SM100 if arch is SM100 else SM90
+    found = list(refusals(problem, mla_candidate(problem, home, **illegal), arch))
     assert rule in [r.rule for r in found]
     told = next(f"{r.reason}; {r.remedy}" for r in found if r.rule == rule)
     for part in said:
         assert part in told
-    assert not list(refusals(problem, mla_candidate(problem, **legal), SM90))
+    assert not list(refusals(problem, mla_candidate(problem, home, **legal), home))
 
 
 def test_every_rule_has_a_case() -> None:

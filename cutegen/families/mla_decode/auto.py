@@ -14,11 +14,14 @@ from cutegen.families.mla_decode.candidate import (
     JOIN_RATIO,
     MAX_UNIT,
     MOST_PIECES,
+    PAIR,
     SINGLE_CALLS,
     SINGLE_ROWS,
     Candidate,
 )
 from cutegen.families.mla_decode.derived import CONSUMERS, THREADS, derive, row_registers
+from cutegen.families.mla_decode.lowering import lowering_of
+from cutegen.families.mla_decode.lowering.sm100.rules import VARIANT
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, why_trigger
@@ -68,7 +71,14 @@ PRODUCER_REGISTERS = 24  # the load warps need no more
 
 def choose(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Choice | tuple[Refusal, ...]:
     """The first legal candidate with the `fixed` knobs (by Candidate field); else what refuses the nearest."""
-    return first_legal(candidates(problem, fixed, arch), lambda candidate: refusals(problem, candidate, arch))
+    variant = fixed.get("variant")
+    if variant is not None and (variant == PAIR) is not bool(arch.tensor_memory):
+        reason = f"variant {variant} is not one of {arch.name}"
+        remedy = "leave it `auto`" if arch.tensor_memory else "use seesaw, seesaw_2cta or both"
+        return (Refusal(VARIANT.id, ("variant",), reason, remedy, None, form=True),)
+    return first_legal(
+        lowering_of(arch.name).candidates(problem, fixed, arch), lambda candidate: refusals(problem, candidate, arch)
+    )
 
 
 def choose_instance(problem: MlaProblem, fixed: Mapping[str, Any], arch: Arch) -> Choice | tuple[Refusal, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic, SpecError
 from cutegen.dtypes import DTYPES
+from cutegen.families.mla_decode.lowering.sm100.spec_rules import refuse_unsupported
 from cutegen.families.mla_decode.problem import KEYS, PIECE_KEYS, MlaProblem
 from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS, FIXED_CUT
 from cutegen.runtime.mla_decode.cache_format import SCALE_BYTES, CacheFormat
@@ -45,7 +46,10 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
         reason = "only requests that are cut by their own lengths have parts of so many keys"
         remedy = "write `invariance: batch`, or leave `keys` out"
         raise SpecError([doc.diagnostic(FIXED_CUT.id, ("split_kv", "keys"), reason, remedy)])
-    if found := [*_part_findings(spec.kv_cache, doc)] or [*_findings(problem, doc)]:
+    if found := [*_part_findings(spec.kv_cache, doc)] or [
+        *_findings(problem, doc),
+        *refuse_unsupported(spec, doc, problem),
+    ]:
         raise SpecError(found)
     return problem
 

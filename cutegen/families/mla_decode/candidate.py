@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
+from cutegen.arch.architecture import Arch
 from cutegen.families.knobs import Knob, boolean, integer, word
 from cutegen.families.pdl import PDL_TRIGGERS
 
-Kernel: TypeAlias = Literal["seesaw", "seesaw_2cta"]
-CLUSTERS: dict[Kernel, int] = {"seesaw": 1, "seesaw_2cta": 2}  # CTAs of a cluster
+Kernel: TypeAlias = Literal["seesaw", "seesaw_2cta", "pair"]
+CLUSTERS: dict[Kernel, int] = {"seesaw": 1, "seesaw_2cta": 2, "pair": 2}  # CTAs of a cluster
+PAIR: Kernel = "pair"  # that of sm_100a
 Both: TypeAlias = Literal["both"]
 BOTH: Both = "both"  # kernels of either, chosen at every call
 Variant: TypeAlias = Literal[Kernel, Both]
@@ -37,7 +39,8 @@ class Candidate:
 
     max_splits: most parts of one request, or ANY. unit: as in MlaTiling, or ANY: chosen at every call. overhead,
     join_ratio, pdl_*: as there. split_columns: too, but of several kernels for one CTA only the last. prefetch: too,
-    but seesaw as one of both fetches nothing ahead. *_registers: setmaxnreg per thread.
+    but seesaw as one of both fetches nothing ahead. *_registers: setmaxnreg per thread; 0: none, as in the kernel of a
+    pair.
     """
 
     variant: Variant
@@ -61,7 +64,7 @@ class Candidate:
     def instances(self) -> tuple[Candidate, ...]:
         """One candidate for each kernel that is built; the first, of several one CTA with pairs of blocks, runs what no
         other one is for."""
-        if self.variant == "seesaw_2cta":
+        if self.variant in ("seesaw_2cta", PAIR):
             return (self,)
         units = (MAX_UNIT, 1) if self.unit == ANY else (self.unit,)
         one = replace(self, variant="seesaw", prefetch=0 if self.variant == BOTH else self.prefetch)
@@ -105,3 +108,9 @@ KNOBS: tuple[Knob, ...] = (
     Knob("producer_registers", "warpgroups.producer.registers", integer()),
     Knob("consumer_registers", "warpgroups.consumer.registers", integer()),
 )
+REGISTERS = ("producer_registers", "consumer_registers")
+
+
+def list_knobs(arch: Arch) -> tuple[Knob, ...]:
+    """Those that there are: threads whose sums are in tensor memory keep the registers that they are launched with."""
+    return tuple(knob for knob in KNOBS if not (arch.tensor_memory and knob.field in REGISTERS))

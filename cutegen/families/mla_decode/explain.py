@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cutegen.arch import ARCHS, DEVICES
-from cutegen.arch.architecture import WARPGROUP_THREADS
 from cutegen.families.decide import written_knobs
 from cutegen.families.explanation import (
     Extent,
@@ -23,8 +22,8 @@ from cutegen.families.explanation import (
     read_extents,
     roofline,
 )
-from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, MAX_UNIT, Candidate
-from cutegen.families.mla_decode.derived import CONSUMERS, derive
+from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, MAX_UNIT, PAIR, Candidate, list_knobs
+from cutegen.families.mla_decode.lowering import lowering_of
 from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_text
 from cutegen.families.mla_decode.resolve import chooser
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
@@ -50,9 +49,11 @@ def explain(resolved: ResolvedMla, shape: Mapping[str, int] | None) -> tuple[Sec
     """The plan section by section; with a shape (batch, query_len, heads, kv_len) its parts and roofline as well."""
     sections = [_problem(resolved)]
     explain_map = partial(explain_smem, resolved.arch)
-    for make in (explain_roles, explain_pipelines, _free_groups, explain_barriers, explain_waits, explain_map):
+    lowering = lowering_of(resolved.arch)
+    makers: list[Callable[[ResolvedMlaTiling], Section]] = [explain_roles, explain_pipelines, *lowering.explain_tiles]
+    makers += [explain_barriers, explain_waits, explain_map, partial(lowering.explain_sums, resolved)]
+    for make in makers:
         sections += of_each(resolved.tilings, make)
-    sections += of_each(resolved.tilings, partial(_registers, resolved))
     if len(resolved.tilings) > 1:
         sections.append(explain_dispatch(resolved.dispatch, "rows = query_len x heads; the first that holds"))
     if shape is not None:
@@ -76,13 +77,14 @@ def why_not(spec: MlaSpec, resolved: ResolvedMla, wish: str, shape: Mapping[str,
                     " or ".join(dict.fromkeys(str(count(rows_of_each, n)) for n in each)) for each in clusters
                 )
                 rows.append((what, was, becomes))
-        before, after = derive(problem, now), derive(problem, then)
-        rows.append(("SMEM bytes", str(before.smem_bytes), str(after.smem_bytes)))
+        before, after = (lowering_of(spec.arch).count_smem(problem, c) for c in (now, then))
+        rows.append(("SMEM bytes", str(before), str(after)))
         return rows
 
-    device, written = DEVICES[resolved.device], written_knobs(spec, KNOBS)
+    device, knobs = DEVICES[resolved.device], list_knobs(ARCHS[spec.arch])
+    written = written_knobs(spec, knobs)
     return answer_wish(
-        wish, resolved.decided, KNOBS, device, chooser(spec, problem), written, compare, lambda field, numbers: numbers
+        wish, resolved.decided, knobs, device, chooser(spec, problem), written, compare, lambda field, numbers: numbers
     )
 
 
@@ -124,40 +126,15 @@ def _problem(resolved: ResolvedMla) -> Section:
             "sink: the weights of a row are divided by their sum and e^sink of its head; lse is without it",
         )
     rows = tuple(_tensor(tensor) for tensor in (*p.inputs, *p.outputs, *p.scratch))
-    variants = " and ".join(CLUSTERS) if resolved.variant == BOTH else resolved.variant
+    variants = (
+        " and ".join(kernel for kernel in CLUSTERS if kernel != PAIR) if resolved.variant == BOTH else resolved.variant
+    )
     title = f"{resolved.name}: {variants} MLA decode for {resolved.arch}"
     return Section(title, lines, ("tensor", "dtype", "shape", "is"), rows)
 
 
 def _tensor(tensor: MlaTensor) -> tuple[str, str, str, str]:
     return tensor.name, str(tensor.dtype), f"({', '.join(tensor.dims)})" if tensor.dims else "", tensor.is_
-
-
-def _free_groups(tiling: ResolvedMlaTiling) -> Section:
-    rows = tuple(
-        (f"k{g.buffer}", ", ".join(map(str, g.tiles)), f"consumer {g.warpgroup}", f"{g.arrivals} warps")
-        for g in tiling.free_groups
-    )
-    lines = ("A pair of blocks is loaded in this order; each group as soon as its last reader has left it.",)
-    return Section("Groups of tiles that are freed together", lines, ("buffer", "tiles", "freed by", "arrivals"), rows)
-
-
-def _registers(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> Section:
-    numbers, arch = tiling.numbers, ARCHS[resolved.arch]
-    d = derive(resolved.problem, tiling.candidate)
-    output, score = d.output_registers, d.score_registers
-    producer, consumer = numbers.producer_registers, numbers.consumer_registers
-    rest = consumer - output - score
-    used = WARPGROUP_THREADS * (producer + CONSUMERS * consumer)
-    launched = arch.launch_registers(numbers.threads) * numbers.threads
-    return Section(
-        "Registers",
-        (
-            f"a consumer thread: O {output} + S {score} + {rest} for P and the rest = {consumer}",
-            f"the CTA: {WARPGROUP_THREADS} x ({producer} + {CONSUMERS} x {consumer}) "
-            f"= {used} of the {launched} it is launched with",
-        ),
-    )
 
 
 def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:

@@ -17,6 +17,7 @@ from cutegen.families.mla_decode.derived import (
     TILE_COLUMNS,
     list_named_barriers,
 )
+from cutegen.families.mla_decode.lowering import lowering_of
 from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_text
 from cutegen.families.mla_decode.problem_rules import CHUNK
 from cutegen.families.mla_decode.resolved import CALL_DIMS, FreeGroup, ResolvedMla, ResolvedMlaTiling
@@ -196,7 +197,7 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         ),
         dtype=problem.dtype.cutlass,
         short_dtype=problem.dtype.name,
-        queries=tuple(_queries(resolved)),
+        queries=tuple(list_queries(resolved)),
         query_boxes=QUERY_BOXES,
         causal=problem.mask == "causal",
         page_size=problem.page_size,
@@ -210,7 +211,7 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         lse_dims=", ".join(lse.dims),
         lse_head_axis=lse.dims.index("heads"),
         lse_token_axis=lse.dims.index("query_len"),
-        arguments=tuple(_arguments(resolved)),
+        arguments=tuple(list_arguments(resolved)),
         guesses=not problem.by_rows and any(t.numbers.pdl_schedule_ahead for t in resolved.tilings),
         cache=_cache_text(problem),
         sparse=problem.sparse,
@@ -227,7 +228,7 @@ def score_order(tiling: ResolvedMlaTiling) -> tuple[tuple[int, ...], tuple[int, 
     return (*own[0, 0], *own[0, 1]), (*own[1, 1], *own[1, 0])
 
 
-def _queries(resolved: ResolvedMla) -> Iterable[QueryText]:
+def list_queries(resolved: ResolvedMla) -> Iterable[QueryText]:
     begin = 0
     for tensor in resolved.problem.inputs:
         if tensor.name.startswith("q"):
@@ -236,7 +237,7 @@ def _queries(resolved: ResolvedMla) -> Iterable[QueryText]:
             begin += columns
 
 
-def _arguments(resolved: ResolvedMla) -> Iterable[str]:
+def list_arguments(resolved: ResolvedMla) -> Iterable[str]:
     p = resolved.problem
     yield from (t.name for t in (*p.inputs, *p.outputs, *p.scratch) if t.dims)
     yield from ("softmax_scale", "parts")
@@ -333,6 +334,6 @@ def render(resolved: ResolvedMla) -> dict[str, str]:
     return {
         "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=mla_call_text(resolved)),
         "__main__.py": render_template("_shared/main.py.jinja", p=plan),
-        "kernel.py": render_template(f"{own}/kernel.py.jinja", k=kernel_text(resolved)),
+        "kernel.py": render_template(f"{own}/kernel.py.jinja", k=lowering_of(resolved.arch).kernel_text(resolved)),
         "plan.py": render_template("mla_decode/plan.py.jinja", p=plan),
     }

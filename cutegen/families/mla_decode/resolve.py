@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from cutegen.arch import ARCHS, Device
 from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
 from cutegen.families.mla_decode.auto import choose, choose_instance
-from cutegen.families.mla_decode.candidate import KNOBS, SINGLE_BLOCKS, Candidate, keep_single
+from cutegen.families.mla_decode.candidate import SINGLE_BLOCKS, Candidate, keep_single, list_knobs
+from cutegen.families.mla_decode.lowering import lowering_of
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import CALL_DIMS, ResolvedMla
 from cutegen.families.mla_decode.rules import other_cut
-from cutegen.families.mla_decode.tiling import describe_tiling
 from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import DeviceRow, DispatchRow, Outcome, Portfolio, When
 from cutegen.families.tuned import TunedRow, read_tuned
@@ -42,11 +42,12 @@ def resolve(
     SpecError with every finding when no candidate with the written knobs is legal.
     """
     arch = ARCHS[spec.arch]
-    decided = decide(spec, doc, KNOBS, locked, chooser(spec, problem), (), "kernel")
+    knobs = list_knobs(arch)
+    decided = decide(spec, doc, knobs, locked, chooser(spec, problem), (), "kernel")
     read = read_tuned(
         tuned,
-        KNOBS,
-        keep_single(written_knobs(spec, KNOBS), decided.candidate),
+        knobs,
+        keep_single(written_knobs(spec, knobs), decided.candidate),
         (*CALL_DIMS, problem.length),
         problem.length,
         complete=lambda fixed: choose_instance(problem, {"variant": decided.candidate.variant, **fixed}, arch),
@@ -78,7 +79,9 @@ def _assemble(
     c: Candidate = decided.candidate
     instances = tuple(dict.fromkeys((*c.instances(), *(own for _, own in tuned))))
     names = dict(zip(instances, _instance_names(instances)))
-    tilings = tuple(describe_tiling(problem, instance, names[instance]) for instance in instances)
+    tilings = tuple(
+        lowering_of(spec.arch).describe_tiling(problem, instance, names[instance]) for instance in instances
+    )
     numbers = tuple(t.numbers for t in tilings)
     measured = tuple(DeviceRow(row.when, names[own], row.device) for row, own in tuned if row.device)
     return ResolvedMla(

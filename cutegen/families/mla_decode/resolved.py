@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cutegen.families.mla_decode.candidate import KNOBS, Candidate, Variant
+from cutegen.arch import ARCHS
+from cutegen.families.mla_decode.candidate import REGISTERS, Candidate, Variant, list_knobs
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.resolved import Decision, DispatchRow, ResolvedTiling
 from cutegen.runtime.arguments import Extent
@@ -71,7 +72,8 @@ class ResolvedMla:
     def decided(self) -> Candidate:
         """The candidate of the decisions, which may stand for several kernels."""
         values = {d.key: d.value for d in self.decisions}
-        return Candidate(**{knob.field: values[knob.key] for knob in KNOBS})  # type: ignore[arg-type]
+        held = {knob.field: values[knob.key] for knob in list_knobs(ARCHS[self.arch])}
+        return Candidate(**{**dict.fromkeys(REGISTERS, 0), **held})  # type: ignore[arg-type]
 
     @property
     def built(self) -> tuple[ResolvedMlaTiling, ...]:

@@ -11,6 +11,7 @@ from cutegen.families.mla_decode.candidate import (
     JOIN_RATIO,
     MAX_UNIT,
     MOST_PIECES,
+    PAIR,
     SINGLE_CALLS,
     SINGLE_ROWS,
     Candidate,
@@ -41,12 +42,12 @@ OTHER_REGISTERS = 24
 refusals = BOOK.refusals
 
 
-@BOOK.declare_form(REGISTER_VALUES, "producer_registers")
+@BOOK.declare_form(REGISTER_VALUES, "producer_registers", only="sm_90a")
 def producer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_value(arch, THREADS, "producer", c.producer_registers)
 
 
-@BOOK.declare_form(REGISTER_VALUES, "consumer_registers")
+@BOOK.declare_form(REGISTER_VALUES, "consumer_registers", only="sm_90a")
 def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_value(arch, THREADS, "consumer", c.consumer_registers)
 
@@ -60,6 +61,7 @@ def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objecti
         "heads: [16, 128]\nvariant: seesaw_2cta",
     ),
     "variant",
+    only="sm_90a",
 )
 def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.variant == BOTH and problem.rows[1] <= ROW_BLOCK:
@@ -91,6 +93,7 @@ def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection 
         "kv_cache: {latent: {dtype: e4m3, scale: {dtype: f32, block: 128}}, rope: {dtype: bf16}}\nvariant: both",
     ),
     "variant",
+    only="sm_90a",
 )
 def decoding_cta(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not problem.by_rows or c.variant == "seesaw":
@@ -113,6 +116,7 @@ def _promised(extent: tuple[int, int]) -> range:
     ),
     "unit",
     "variant",
+    only="sm_90a",
 )
 def unit_any(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if c.unit != ANY:
@@ -139,6 +143,7 @@ def unit_any(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     "split_columns",
     "variant",
     "max_splits",
+    only="sm_90a",
 )
 def split_columns(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not c.split_columns:
@@ -256,7 +261,7 @@ def load_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | Non
     return None
 
 
-@BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers")
+@BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers", only="sm_90a")
 def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     return check_file(arch, THREADS, c.producer_registers, CONSUMERS, c.consumer_registers)
 
@@ -271,6 +276,7 @@ def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | 
         "warpgroups: {consumer: {registers: 192}}",
     ),
     "consumer_registers",
+    only="sm_90a",
 )
 def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     d = derive(problem, c)
@@ -295,6 +301,7 @@ def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Object
         "warpgroups: {producer: {registers: 40}}",
     ),
     "producer_registers",
+    only="sm_90a",
 )
 def decoder_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     if not problem.by_rows or c.producer_registers >= (needed := row_registers(problem)):
@@ -315,7 +322,7 @@ def decoder_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objectio
 )
 def smem_tiles(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
     d = derive(problem, c)
-    if d.smem_bytes <= arch.smem_bytes:
+    if c.variant == PAIR or d.smem_bytes <= arch.smem_bytes:  # the ring of a pair takes what there is
         return None
     buffers = ", ".join(f"{region.name} {kib(region.bytes)}" for region in d.smem[-2:])
     return f"{buffers} and the rest are {kib(d.smem_bytes)}, {arch.name} has {kib(arch.smem_bytes)}", "use sm_90a"

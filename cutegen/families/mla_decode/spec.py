@@ -214,7 +214,7 @@ class MlaSpec(KernelSpec):
     no_dim: ClassVar[str] = "no dim is named"
 
     kernel: Literal["mla_decode"] = Field(description="The kernel family.")
-    arch: Literal["sm_90a"] = Field(description="The architecture to generate for.")
+    arch: Literal["sm_90a", "sm_100a", "sm_103a"] = Field(description="The architecture to generate for.")
     dtype: Literal["bf16", "f16"] = Field(description="Element type of Q, cache and O; scores and sums are f32.")
     heads: Positive | Range = Field(
         description="Query heads, which share one K and V: a number, or a promised range `[low, high]` within which "
@@ -260,7 +260,7 @@ class MlaSpec(KernelSpec):
     )
     variant: Variant | Auto = knob(
         "seesaw: a CTA for 64 rows, whose two warpgroups take turns; seesaw_2cta: two such CTAs share their loads; "
-        "both: a call takes the one that suits its rows and batch."
+        "both: a call takes the one that suits its rows and batch; pair, of sm_100a: two CTAs that multiply together."
     )
     scheduler: Scheduler = Scheduler()
     pipeline: Pipeline = Pipeline()

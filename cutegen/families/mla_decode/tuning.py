@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cutegen.arch import ARCHS
 from cutegen.families.decide import written_knobs
 from cutegen.families.knobs import plain
-from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, KNOBS, MAX_UNIT, Candidate, keep_single
+from cutegen.families.mla_decode.candidate import BOTH, MAX_UNIT, Candidate, keep_single, list_knobs
+from cutegen.families.mla_decode.lowering import lowering_of
 from cutegen.families.mla_decode.resolved import CALL_DIMS, ResolvedMla
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.refusal import Refusal
@@ -20,16 +21,6 @@ from cutegen.families.tuning import Proposal
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
 
-# What is tried where the `tune` section lists nothing, by Candidate field.
-SEARCH: Mapping[str, tuple[Any, ...]] = {
-    "variant": tuple(CLUSTERS),
-    "prefetch": (0, 1),
-    "unit": (1, 2),
-    "split_columns": (True, False),
-    "overhead": (1, 2, 4),
-    "join_ratio": (25, 100),
-}
-
 
 class MlaSpace:
     """The TuningSpace of a spec and what it resolves to."""
@@ -37,12 +28,15 @@ class MlaSpace:
     def __init__(self, spec: MlaSpec, resolved: ResolvedMla) -> None:
         self.spec, self.resolved, self.problem = spec, resolved, resolved.problem
         self.arch = ARCHS[spec.arch]
+        self.knobs, self.search = list_knobs(self.arch), lowering_of(spec.arch).search
         self.along = self.problem.length
         self.dims = (*CALL_DIMS, self.along)
 
     @property
     def listed(self) -> Mapping[str, Sequence[object]]:
-        return {k.key: values for k in KNOBS if k.field in SEARCH and (values := getattr(self.spec.tune, k.field))}
+        return {
+            k.key: values for k in self.knobs if k.field in self.search and (values := getattr(self.spec.tune, k.field))
+        }
 
     def settle(self, device: str) -> None:
         """The order of candidates is that of all devices."""
@@ -55,13 +49,13 @@ class MlaSpace:
     def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
         """Those nearest to the default first: there is no cost model. All of them give the same bits every time."""
         default = self.find_default(problem)
-        written = keep_single(written_knobs(self.spec, KNOBS), self.resolved.decided)
+        written = keep_single(written_knobs(self.spec, self.knobs), self.resolved.decided)
         if self.resolved.variant != BOTH:
             written["variant"] = self.resolved.variant
-        listed = {field: getattr(self.spec.tune, field) for field in SEARCH}
+        listed = {field: getattr(self.spec.tune, field) for field in self.search}
         any_listed = bool(self.listed)
         values = {}
-        for field, tried in SEARCH.items():
+        for field, tried in self.search.items():
             own = (getattr(default, field),) if any_listed else tried
             values[field] = (written[field],) if field in written else listed[field] or own
         found = [replace(default, **dict(zip(values, combination))) for combination in product(*values.values())]
@@ -70,7 +64,7 @@ class MlaSpace:
             if self.problem.piece:  # cut by lengths alone, so that no other cost bounds how finely
                 found = [c for c in found if (c.unit, c.join_ratio) == (MAX_UNIT, default.join_ratio)]
                 found = [c for c in found if not c.split_columns]
-        for candidate in sorted(found, key=lambda c: sum(getattr(c, f) != getattr(default, f) for f in SEARCH)):
+        for candidate in sorted(found, key=lambda c: sum(getattr(c, f) != getattr(default, f) for f in self.search)):
             why = "listed in the spec" if any_listed else "beside the default"
             yield Proposal(candidate, self.describe(candidate), why, tuple(self._refuse(candidate, problem)))
 
@@ -79,7 +73,7 @@ class MlaSpace:
         return replace(candidate, **{field: getattr(default, field) for field in pdl})
 
     def describe(self, candidate: Candidate) -> Mapping[str, object]:
-        return {knob.key: plain(getattr(candidate, knob.field)) for knob in KNOBS}
+        return {knob.key: plain(getattr(candidate, knob.field)) for knob in self.knobs}
 
     def _refuse(self, c: Candidate, problem: Mapping[str, int]) -> Iterator[Refusal]:
         """What refuses it for calls of this problem: other ones may go to another kernel."""

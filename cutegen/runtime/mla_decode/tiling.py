@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from cutegen.runtime.base import SILENT
 
 ROW_BLOCK = 64  # query rows (query_len x heads) of one CTA: the rows of one warpgroup's WGMMA
 KEY_BLOCK = 64  # keys of one K buffer; a step works on a pair of them
@@ -16,7 +18,7 @@ class MlaTiling:
     """Resolved numbers of one MLA decode kernel; `resolve` computes them, the kernel reads and asserts them.
 
     cluster: CTAs (row blocks) that share loads of the cache by multicast. page_size: tokens of one cache page.
-    threads: CTA size. producer_registers, consumer_registers: setmaxnreg values per thread. smem_bytes: size of
+    threads: CTA size. producer_registers, consumer_registers: setmaxnreg values per thread, or 0. smem_bytes: size of
     SharedStorage. unit: key blocks that requests are cut by a multiple of, 1 or 2. overhead: what a request costs
     beside its key blocks, in pairs of blocks. join_ratio: cost of a pair of blocks over cost of joining one more part,
     which bounds how finely a request is cut. max_splits: most parts of one request, 0 for no bound. split_columns: two
@@ -24,7 +26,7 @@ class MlaTiling:
     L2 ahead of their load. pdl_wait: waits for the kernel before it, by programmatic dependent launch. pdl_trigger: the
     next one may start when all CTAs have issued their last loads of K. pdl_schedule_ahead: finds its part of the work
     before it waits, and again behind it if lengths have changed. pdl_load_ahead: loads the first keys of it before,
-    too, but for blocks with new tokens.
+    too, but for blocks with new tokens. stages: slots of the ring of K and V, of the kernel of a pair of CTAs.
     """
 
     cluster: int
@@ -43,6 +45,7 @@ class MlaTiling:
     pdl_trigger: bool
     pdl_schedule_ahead: bool
     pdl_load_ahead: bool
+    stages: int = field(default=0, metadata=SILENT)
 
 
 def shares_columns(batch, rows, parts, blocks):  # type: ignore[no-untyped-def]

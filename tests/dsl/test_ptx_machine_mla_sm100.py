@@ -1,0 +1,110 @@
+"""MLA decode of sm_100a on the PTX machine, strict: the shipped kernel and a form far from it are right in several
+orders, and breaks are reported, that of CUTLASS's exchange of row maxima among them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("torch")
+
+from gemm_specs import resolve_text
+from mla_machine import ROOT, dims
+from mla_specs import OF_PAIRS
+
+from cutegen.machine import Simulation, assert_passes, load, load_resolution, run
+from cutegen.machine.forms import uncalibrated
+from cutegen.machine.host import missing_tool
+from cutegen.run.subject import Subject
+from cutegen.runtime.mla_decode.inputs import Draw
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+]
+SHIPPED = ROOT / "generated" / "mla_decode_bf16_sm100a"
+WRITTEN = r"st\.shared\.b32\s+\[%r\d+\+464\]"  # to `exchange`, at byte 464
+LAST_BARRIER = r"barrier\.cluster\.arrive;\s+barrier\.cluster\.wait;(?=(?:(?!barrier\.cluster)[\s\S])*$)"
+
+
+@functools.cache
+def other() -> tuple[Simulation, Subject]:
+    simulation = Simulation(strict=True)
+    return simulation, load_resolution(resolve_text(OF_PAIRS, name="other_mla_sm100a"), simulation)
+
+
+@functools.cache
+def shipped() -> tuple[Simulation, Subject]:
+    simulation = Simulation(strict=True)
+    return simulation, load(SHIPPED, simulation)
+
+
+@pytest.mark.parametrize(
+    ("made", "shape", "draw", "sm_count", "orders"),
+    [
+        (shipped, dims(4, 1, 3, 257), Draw("edges", peaked=True), 4, 5),
+        (shipped, dims(1, 2, 16, 700), Draw(), 8, 5),  # one request in several parts, joined
+        (shipped, dims(2, 1, 128, 150), Draw("random", pitch=True), 2, 2),  # several requests a part
+        (shipped, dims(1, 2, 70, 140), Draw("edges"), 4, 2),  # three row blocks: one CTA of a pair has none
+        (other, dims(2, 3, 20, 270), Draw("random", peaked=True), 4, 2),
+    ],
+)  # fmt: skip
+def test_right_in_every_order(
+    made: Callable[[], tuple[Simulation, Subject]], shape: dict[str, int], draw: Draw, sm_count: int, orders: int
+) -> None:
+    simulation, subject = made()
+    simulation.sm_count = sm_count
+    subject.plan._sm_counts[-1] = sm_count  # type: ignore[union-attr]
+    for simulation.seed in range(orders):
+        assert_passes(subject, shape, tiling="pair", draw=draw)
+    assert simulation.unknown() == []
+    assert uncalibrated(simulation.forms()) == ()
+
+
+def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:
+    def mutate(ptx: str) -> str:
+        changed, n = re.subn(pattern, by, ptx, count=count)
+        assert n, f"nothing in the PTX matches {pattern}"
+        return changed
+
+    return mutate
+
+
+def in_one_slot(ptx: str) -> str:
+    """Row maxima are exchanged through one slot, with a barrier a block: as in CUTLASS's kernel."""
+    place = rf"shl\.b32\s+(%r\d+), (%r\d+), 9;(\s+add\.s32[^;]*;\s+{WRITTEN})"
+    found = re.search(place, ptx)
+    assert found, "no exchange of row maxima is in the PTX"
+    written = ptx.replace(found.group(0), f"mov.b32 {found.group(1)}, 0;{found.group(3)}")
+    return replacing(rf"shl\.b32\s+(%r\d+), {found.group(2)}, 7;", r"mov.b32 \1, 0;")(written)
+
+
+@pytest.mark.parametrize(
+    ("break_", "told"),
+    [
+        (in_one_slot, r"race: warp \d of .*st\.shared.*writes shared.*ld\.shared.*read it, and nothing orders"),
+        (replacing(rf"({WRITTEN}, %r\d+;\s+)bar\.sync[^;]*;", r"\1"), "race: .* shared"),
+        (replacing(r"fence\.proxy\.async\.shared::cta;", ""), "wrote without fence.proxy.async"),
+        (replacing(r"tcgen05\.wait::ld\.sync\.aligned;", "", 1), "race: .* writes tensor memory"),
+        (replacing(r"tcgen05\.wait::st\.sync\.aligned;", ""), "race: .* reads tensor memory"),
+        (replacing(r"(arrive\.release\.)cluster(\.shared::cluster)", r"\1cta\2"), "race: .*mma.* reads shared"),
+        (replacing(r"(, )16384;(\s+mbarrier\.arrive\.expect_tx)", r"\g<1>8192;\2"), "race: .* reads shared"),
+        (replacing(r"(mov\.b16\s+%rs\d+, )3;", r"\g<1>1;"), "deadlock"),
+        (replacing(LAST_BARRIER, ""), "are not one allocation|freed|exit"),
+    ],
+    ids=[
+        "row maxima in one slot", "no barrier for row maxima", "no fence for P", "no wait for scores", "no wait for O",
+        "P is released to its own CTA", "half of the bytes", "commits to the first CTA alone", "no trailing barrier",
+    ],
+)  # fmt: skip
+def test_breaks_are_told(break_: Callable[[str], str], told: str) -> None:
+    subject = load(SHIPPED, Simulation(4, mutate=break_, strict=True))
+    result: Any = run(subject, dims(1, 2, 16, 700), tiling="pair", draw=Draw(peaked=True))
+    assert re.search(told, "\n".join(result.detail)), result.detail
