@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 69891,
-    "lines of templates/": 6869,
+    "lines of cutegen/": 69942,
+    "lines of templates/": 6874,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

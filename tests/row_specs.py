@@ -181,6 +181,17 @@ rows:
   y: halves(left * cos - z[:, :, d/2:] * sin, s * z[..., d/2:])
   u: left + x[..., d/2:] * least
 """,
+    # Neighbours as pairs: read, joined, and stored in turn, with values of columns.
+    "pairs": HEAD
+    + """\
+dims: {d: [16, 128]}
+prefetch: true
+tensors: {x: 'bf16[t, h, d]', w: 'f32[d]', cos: 'f32[t, d/2]', y: 'bf16[t, h, d]', u: 'e4m3[t, h, d/2]'}
+rows:
+  z: x * w / sum(square(x), d)
+  y: pairs(z[..., 0::2] * cos, z[..., 1::2] - cos)
+  u: x[..., 1::2]
+""",
     # A gate and what it multiplies in one row, in blocks, without a reduction of rows.
     "gated_blocks": HEAD
     + """\

@@ -18,9 +18,9 @@ from cutegen.epilogue.tree import (
     Binary,
     Call,
     Expr,
-    Halves,
     Name,
     Number,
+    Paired,
     Pairing,
     Reduce,
     ReportAt,
@@ -40,9 +40,9 @@ _WORDS: dict[Columns, str] = {
 
 
 def find_pairing(statements: Sequence[Assign]) -> Pairing | None:
-    """The pairing of the first slice, or that of halves."""
-    nodes = (node for s in statements for node in walk(s.expr) if isinstance(node, Slice | Halves))
-    return next((node.pairing if isinstance(node, Slice) else "concatenated" for node in nodes), None)
+    """The pairing of the first slice, or of what is put together of two."""
+    nodes = (node for s in statements for node in walk(s.expr))
+    return next((node.pairing for node in nodes if isinstance(node, Slice | Paired)), None)
 
 
 def check_columns(
@@ -73,6 +73,9 @@ def check_columns(
             report(rule, path, said, remedy, span=span)
 
         for node in walk(statement.expr):
+            if isinstance(node, Paired) and node.pairing != program.pairing:
+                said = f"the columns are {node.pairing} here and {program.pairing} before"
+                refuse(SLICE, node.span, said, "use one kind of slice")
             if isinstance(node, Slice):
                 rank = dims.get(node.name, rank_of_rows)
                 for rule, said, remedy in _wrong_slice(node, program.pairing, has.get(node.name, "all"), rank, n):
@@ -142,7 +145,7 @@ def _columns(expr: Expr, has: Mapping[str, Columns], domain: Columns, n: str, re
         case Reduce(value=value, over=over, block=block):
             columns = _columns(value, has, domain, n, refuse)
             return columns and ("blocks" if block else "none" if n in over else columns)
-        case Halves(one, other):
+        case Paired(_, one, other):
             for part in (one, other):
                 columns = _columns(part, has, domain, n, refuse)
                 if columns not in (None, "half"):
@@ -214,8 +217,8 @@ def _has_all(expr: Expr, whole: set[str]) -> bool:
     """Whether a value has all columns: it reads, unsliced, what has them."""
     if isinstance(expr, Name | Stored):
         return expr.name in whole
-    if isinstance(expr, Halves | Reduce):
-        return isinstance(expr, Halves)
+    if isinstance(expr, Paired | Reduce):
+        return isinstance(expr, Paired)
     return any(_has_all(part, whole) for part in children(expr))
 
 
@@ -234,7 +237,7 @@ def _part(expr: Expr, index: int, whole: set[str]) -> Expr:
             return Name(f"{name}_{part}", span)
         case Name(name) | Stored(name) if name in whole:
             return replace(expr, name=f"{name}_{index}")
-        case Halves(first, second):
+        case Paired(_, first, second):
             return _part(second if index else first, index, whole)
         case Reduce(op, value, _, 0) if _has_all(value, whole):
             one, other = (_part(value, i, whole) for i in (0, 1))

@@ -51,7 +51,7 @@ ROWS = Context(
         (r"under `epilogue`", "under `rows`"),
         (r"tiles that run later", "rows that are computed later"),
         (r"(this|the) epilogue", "`rows`"),
-        (r"in a gated product", "next to halves"),
+        (r"in a gated product", "next to slices"),
         (r"\bacc\b", "x"),
     ),
 )

@@ -45,12 +45,12 @@ from cutegen.epilogue.tree import (
     Compare,
     Expr,
     Gather,
-    Halves,
     Index,
     Logic,
     Name,
     Negate,
     Number,
+    Paired,
     Pairing,
     Reduce,
     ReduceOp,
@@ -66,6 +66,7 @@ _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mul
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
+PAIRED: dict[str, Pairing] = {"halves": "concatenated", "pairs": "interleaved"}
 
 
 def parse_expression(
@@ -230,9 +231,10 @@ class _Converter:
         name = node.func.id
         if name in self.reductions and (name not in OPS or any(map(self.is_dim, node.args[1:]))):
             return self.reduce(node, self.reductions[name], depth)
-        if self.columns and name in ("index", "pick", "halves"):
-            own = {"pick": self.pick, "halves": self.halves}
-            return self.index(node) if name == "index" else own[name](node, depth)
+        if self.columns and name in ("index", "pick"):
+            return self.index(node) if name == "index" else self.pick(node, depth)
+        if self.columns and name in PAIRED:
+            return self.paired(node, name, depth)
         op = None if name in FORMS else self.find_op(node.func)
         if op is None and name not in FORMS:
             return None
@@ -312,13 +314,13 @@ class _Converter:
         here = Compare("==", Index(self.columns, span), parts[1], span)
         return Reduce("sum", Where(here, parts[0], Number(0.0, span), span), (self.columns,), 0, span)
 
-    def halves(self, node: ast.Call, depth: int) -> Halves | None:
+    def paired(self, node: ast.Call, name: str, depth: int) -> Paired | None:
         if len(node.args) != 2 or node.keywords:
-            said = "`halves` takes a value for each half of the columns"
-            self.refuse(OP_ARITY, node, said, "write halves(x, y)")
+            said = f"`{name}` takes two values with half of the columns"
+            self.refuse(OP_ARITY, node, said, f"write {name}(x, y)")
             return None
         parts = self.all(self.value, node.args, depth)
-        return None if parts is None else Halves(parts[0], parts[1], self.span(node))
+        return None if parts is None else Paired(PAIRED[name], parts[0], parts[1], self.span(node))
 
     def where(self, node: ast.Call, depth: int) -> Where | None:
         if len(node.args) != 3:

@@ -17,11 +17,11 @@ from cutegen.epilogue.tree import (
     Call,
     Compare,
     Expr,
-    Halves,
     Logic,
     Name,
     Negate,
     Number,
+    Paired,
     Reduce,
     Slice,
     Stored,
@@ -68,8 +68,9 @@ class _Writer:
                 return self.stored(name)
             case Slice():
                 return self.slice(expr)
-            case Halves(first, second):
-                return f"torch.cat(({self.text(first)}, {self.text(second)}), dim=-1)"
+            case Paired(pairing, first, second):
+                both = f"({self.text(first)}, {self.text(second)}), dim=-1"
+                return f"torch.cat({both})" if pairing == "concatenated" else f"torch.stack({both}).flatten(-2)"
             case Reduce():
                 return self.reduce(expr)
             case Call(op, args):

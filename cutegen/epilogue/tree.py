@@ -146,16 +146,18 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
-    """`halves(x, y)`: a value with all columns, the first half of which is x and the second y."""
+class Paired:
+    """`halves(x, y)`, `pairs(x, y)`: a value with all columns, made of two with half of them: one behind the other, or
+    a column of each in turn."""
 
+    pairing: Pairing
     first: Expr
     second: Expr
     span: Span = field(compare=False)
 
 
 Expr = (
-    Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice | Gather | Reduce | Index | Halves
+    Number | Name | Negate | Binary | Call | Stored | Compare | Logic | Where | Slice | Gather | Reduce | Index | Paired
 )
 
 
@@ -176,7 +178,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return condition, chosen, other
         case Reduce(value=value):
             return (value,)
-        case Halves(first, second):
+        case Paired(_, first, second):
             return first, second
     return ()
 
@@ -194,7 +196,7 @@ def map_children(expr: Expr, convert: Callable[[Expr], Expr]) -> Expr:
             return replace(expr, parts=tuple(map(convert, parts)))
         case Reduce(value=value):
             return replace(expr, value=convert(value))
-        case Halves(first, second):
+        case Paired(_, first, second):
             return replace(expr, first=convert(first), second=convert(second))
         case Where(condition, chosen, other):
             return replace(expr, condition=convert(condition), chosen=convert(chosen), other=convert(other))

@@ -40,6 +40,7 @@ SHAPES = {
     "only_over_rows": {"m": 41, "n": 520},
     "streamed_over_rows": {"m": 40, "n": 2056},
     "halves": {"t": 5, "d": 176},
+    "pairs": {"t": 5, "h": 3, "d": 112},
     "gated_blocks": {"m": 3, "n": 5920},
     "streamed_halves": {"m": 3, "n": 4128},
     "parts": {"m": 3, "n": 9200},

@@ -56,6 +56,16 @@ def fetch(
     return values
 
 
+def fetch_pairs(row, first, end, threads: int, vectors: int, vector: int):
+    """(vector, vectors) of even elements, and of odd ones, of twice as many that are fetched."""
+    both = fetch(row, first, end, threads, vectors, 2 * vector)
+    parts = [cute.make_rmem_tensor((vector, vectors), row.element_type) for _ in range(2)]
+    for i in range(vectors):
+        for j in range(2 * vector):
+            parts[j % 2][j // 2, i] = both[j, i]
+    return parts[0], parts[1]
+
+
 @cute.jit
 def fetch_value(values: cute.Tensor, row: Int32, end: Int32):
     """(1) what has one value for a row, in f32; 0 where the row has no end."""
@@ -102,6 +112,14 @@ def store(values: cute.Tensor, row: cute.Tensor, at: Int32):
     else:
         rounded.store(values.load().to(row.element_type))
     cute.autovec_copy(rounded, cute.flat_divide(row, (vector,))[None, at])
+
+
+def store_pairs(even: cute.Tensor, odd: cute.Tensor, row: cute.Tensor, at):
+    """f32 values in turn to vector `at` of a row, which has twice as many elements as each of them."""
+    both = cute.make_rmem_tensor(2 * cute.size(even), Float32)
+    for j in range(cute.size(even)):
+        both[2 * j], both[2 * j + 1] = even[j], odd[j]
+    store(both, row, at)
 
 
 def start(ops: tuple):

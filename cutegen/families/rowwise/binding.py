@@ -21,7 +21,7 @@ from cutegen.epilogue import (
 )
 from cutegen.epilogue.rounds import find_block_names, find_element_names, has_blocks, has_elements, name_index
 from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, REDUCTION
-from cutegen.epilogue.tree import Expr, Name, Reduce, ReduceOp, Slice, Stored, reads, walk
+from cutegen.epilogue.tree import Expr, Name, Reduce, ReduceOp, Stored, reads, walk
 from cutegen.families.aliasing import IN_PLACE, refuse_alias
 from cutegen.families.generated_names import find_clashes
 from cutegen.families.rowwise.problem import RowProblem
@@ -137,13 +137,11 @@ class _Binder(RowTensors):
         indices = [o.name for o in program.operands if o.kind == "index"]
         for s in program.statements:
             for node in walk(s.expr):
-                said, remedy = "", f"compute it in a kernel without halves of {self.columns}"
-                if isinstance(node, Slice) and node.pairing == "interleaved":
-                    said, remedy = "slices of every second column", f"take halves: x[..., :{self.columns}/2]"
-                elif isinstance(node, Reduce) and node.over != (self.columns,):
-                    said = "reductions over rows next to halves"
+                said, remedy = "", f"compute it in a kernel without slices of {self.columns}"
+                if isinstance(node, Reduce) and node.over != (self.columns,):
+                    said = "reductions over rows next to slices"
                 elif isinstance(node, Name) and node.name in indices:
-                    said = "places of elements next to halves"
+                    said = "places of elements next to slices"
                 if said:
                     said = f"{said} are not supported yet"
                     self.report(NOT_YET_SUPPORTED, ("rows", s.name), said, remedy, span=node.span)

@@ -88,7 +88,8 @@ def find_instance(problem: RowProblem, c: Candidate, columns: int | None = None,
 def early_columns(problem: RowProblem, c: Candidate) -> tuple[Operand, ...]:
     """Values of columns that are loaded before the kernel waits for the one in front: once, where rows are held."""
     early = c.bounds and c.pdl_wait
-    return tuple(o for o in problem.operands("row_vector") if early and o.name in problem.ready)
+    vectors = problem.operands("row_vector")
+    return tuple(o for o in vectors if early and (o.part_of or o).name in problem.ready)
 
 
 def find_streamed(problem: RowProblem, c: Candidate) -> RowShare:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cutegen.epilogue import Assign, Operand
+from cutegen.epilogue import Assign, Operand, Output
 from cutegen.epilogue.rounds import Round, RowProgram, RowReduction, read_by
 from cutegen.epilogue.row_source import divided_lines, element_lines, row_torch_lines, row_value_lines
 from cutegen.epilogue.source import imports_of, torch_functions
@@ -76,6 +76,21 @@ class RowsText:
 
 
 @dataclass(frozen=True, slots=True)
+class ElementsText:
+    """What is loaded or stored at once. names: of its values, two where a tensor has them in turn; tensor: what it lies
+    in, or a half of it."""
+
+    names: tuple[str, ...]
+    tensor: str
+
+    def targets(self, ending: str) -> str:
+        return ", ".join(f"{name}_{ending}" for name in self.names)
+
+    def used(self, read: Iterable[str]) -> bool:
+        return not {*read}.isdisjoint(self.names)
+
+
+@dataclass(frozen=True, slots=True)
 class RowKernelText:
     """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. halved: whether
     each half of the columns is a value of its own; halves, half_columns: names of tensors that have both halves, with
@@ -98,16 +113,16 @@ class RowKernelText:
     halves: tuple[str, ...]
     half_columns: tuple[str, ...]
     rank: int
-    tiles: tuple[Operand, ...]
-    early: tuple[Operand, ...]
-    late: tuple[Operand, ...]
+    tiles: tuple[ElementsText, ...]
+    early: tuple[ElementsText, ...]
+    late: tuple[ElementsText, ...]
     of_rows: tuple[Operand, ...]
     device_scalars: tuple[Operand, ...]
     index: str
     blocks: RoundText | None
     elements_after: tuple[str, ...]
     lanes: int
-    stored: tuple[str, ...]
+    stored: tuple[ElementsText, ...]
     sums: tuple[RowReduction, ...]
     stored_blocks: tuple[str, ...]
     stored_rows: tuple[str, ...]
@@ -216,6 +231,7 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
     functions = [f for r in parts for f in (r.each, r.once) if f] + ([after] if after else [])
     vectors = p.operands("row_vector")
     early = early_columns(p, resolved.candidate) if held else ()
+    split = p.program.pairing == "concatenated"
     whole = tuple(a.name for a in tensors if a.dims[-1:] == (p.columns,) and len(a.dims) == len(p.rows) + 1)
     return RowKernelText(
         name=resolved.name,
@@ -229,12 +245,12 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
             RowsText(a.name, _axes(p, a), a.dims[-1] not in p.rows) for a in tensors if {*a.dims} & {*p.rows}
         ),
         halved=p.halved,
-        halves=tuple(a.name for a in tensors if p.halved and a.dims[-1:] == (p.columns,) and len(a.dims) > 1),
-        half_columns=tuple(a.name for a in tensors if p.halved and a.dims == (p.columns,)),
+        halves=tuple(a.name for a in tensors if split and a.dims[-1:] == (p.columns,) and len(a.dims) > 1),
+        half_columns=tuple(a.name for a in tensors if split and a.dims == (p.columns,)),
         rank=len(p.rows),
-        tiles=p.operands("tile"),
-        early=early,
-        late=tuple(o for o in vectors if o not in early),
+        tiles=_elements_text(p, p.operands("tile")),
+        early=_elements_text(p, early),
+        late=_elements_text(p, [o for o in vectors if o not in early]),
         of_rows=p.operands("column_vector"),
         device_scalars=p.operands("device_scalar"),
         index=next((o.name for o in p.operands("index")), ""),
@@ -245,7 +261,7 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
             if any(o.name in f.elements for f in (after, blocks and blocks.each) if f)
         ),
         lanes=p.computed.block // p.vector,
-        stored=stored,
+        stored=_elements_text(p, [o for o in p.computed.outputs if o.name in stored]),
         sums=sums,
         stored_blocks=tuple(o.name for o in p.computed.block_outputs),
         stored_rows=tuple(o.name for o in p.computed.outputs if o.name not in p.elements),
@@ -272,6 +288,16 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
 
 def _reduces_first(cut: RowProgram) -> bool:
     return bool(cut.rounds and cut.rounds[0].reduced)
+
+
+def _elements_text(p: RowProblem, tensors: Sequence[Operand | Output]) -> tuple[ElementsText, ...]:
+    """Both values of a tensor together, where it has them in turn."""
+    found: dict[str, tuple[str, ...]] = {}
+    for tensor in tensors:
+        together = p.program.pairing == "interleaved" and tensor.part_of
+        lies_in = tensor.part_of.name if together and tensor.part_of else tensor.name
+        found[lies_in] = (*found.get(lies_in, ()), tensor.name)
+    return tuple(ElementsText(names, name) for name, names in found.items())
 
 
 def _axes(p: RowProblem, arg: TensorArg) -> tuple[int | None, ...]:
