@@ -96,15 +96,31 @@ split_kv: {max: 3}
 pdl: {wait: false}
 """
 WIDE = PAIRED + "variant: seesaw_2cta\nq: split\nlse: {base: 2, layout: bsh}\nkv_cache: {page_size: 16}\n"
+# No rotary values, and scales of all of the latent part in pages of 32.
+NO_ROPE = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: bf16
+heads: [1, 128]
+query_len: [1, 2]
+rope_dim: 0
+kv_cache:
+  page_size: 32
+  latent: {dtype: e4m3, scale: {dtype: f32, block: 128, place: plane}}
+scheduler: {unit: 2, split_columns: false}
+"""
 # Forms beyond the shipped ones, which are pairs and single blocks in pages of 64. None is left out that no other holds:
 # `fewest_registers` has small pages and another LSE, and guesses its part, but loads no keys by the guess, `single`
 # large pages, parts of Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits,
 # and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages and cuts by lengths alone,
-# `sparse` gathers rows, and both have a sink.
+# `sparse` gathers rows, and both have a sink; `no_rope`
+# has scales in f32 behind the rows of a page.
 EDGES = {
     "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 200}}\n",
     "quantised": QUANTISED + "warpgroups: {consumer: {registers: 200}}\n",
     "sparse": SPARSE,
+    "no_rope": NO_ROPE,
     "single": SINGLE + "pdl: {schedule_ahead: false}\n",
     "single_in_pairs": PAIRED.replace("bf16", "f16")
     + "variant: seesaw_2cta\nkv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\nscheduler: {unit: 1}\n"

@@ -5,12 +5,15 @@ of denormals included. A product with bf16(scale) * 2^120 puts exponent and scal
 result is that of bf16(value) * bf16(scale). The bytes 0x7f and 0xff, NaN of e4m3, count as +-480.
 """
 
+import cutlass
 import cutlass.cute as cute
 from cutlass import BFloat16, Float32, Int32
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
 MOST_SCALE = 256.0  # bf16(scale) has to be less: times 2^120 it is a bf16 then
+MOST_CODE = 134  # of e8m0, whose code n is 2^(n - 127): 2^7, the largest power of two below that
+EXPONENT = 120  # that a factor has more than its scale
 PLACES = -0x780F7810  # of two bf16, the sign bits and where magnitudes of e4m3 go
 
 
@@ -21,6 +24,15 @@ def factors_of(low: Float32, high: Float32) -> Int32:
     pair[0] = (low.to(BFloat16).to(Float32) * Float32(2.0**120)).to(BFloat16)
     pair[1] = (high.to(BFloat16).to(Float32) * Float32(2.0**120)).to(BFloat16)
     return cute.recast_tensor(pair, Int32)[0]
+
+
+@cute.jit
+def factors_of_codes(low: Int32, low_byte: cutlass.Constexpr[int], high: Int32, high_byte: cutlass.Constexpr[int]):
+    """The same of two scales in e8m0, bytes of words: exponents of bf16 as they are. Codes over MOST_CODE count as
+    that."""
+    first = cutlass.min((low >> (8 * low_byte)) & 0xFF, Int32(MOST_CODE))
+    second = cutlass.min((high >> (8 * high_byte)) & 0xFF, Int32(MOST_CODE))
+    return (first + EXPONENT) << 7 | (second + EXPONENT) << 23
 
 
 @cute.jit

@@ -87,6 +87,13 @@ def test_a_cut_that_depends_on_the_number_of_sms_is_found(invariant: Subject, mo
     assert "differ when the batch is in reverse, on 1 SMs with tiling seesaw" in "\n".join(result.detail)
 
 
+def test_rows_without_a_rotary_part_and_scales_behind_small_pages() -> None:
+    simulation = Simulation(3, 1, before=unchanged)
+    subject = load_resolution(resolve_text(EDGES["no_rope"], name="no_rope"), simulation)
+    assert_passes(subject, dims(5, 2, 5, 200), draw=Draw("edges", peaked=True, pitch=True))
+    assert_passes(subject, dims(1, 1, 70, 450))  # in parts
+
+
 def test_pages_that_do_not_exist_are_keys_of_zeros() -> None:
     """A broken table reads nothing outside of the cache."""
     plan = loaded_in(Simulation(**NOTHING), V32).plan

@@ -35,11 +35,24 @@ def value_of(byte: int) -> float:
     return -size if byte & 0x80 else size
 
 
-def test_every_byte_with_a_sweep_of_scales() -> None:
-    scales = torch.tensor(SCALES)
+@pytest.fixture(scope="module")
+def decoded() -> tuple[torch.Tensor, torch.Tensor]:
+    """Every byte times every scale, and what every code of e8m0 multiplies by."""
     out = torch.empty(len(SCALES), 256, dtype=torch.bfloat16)
-    words = torch.arange(256).to(torch.uint8).view(torch.int32)
-    Simulation(sm_count=4).load_kernel("mini_dequant", None, "sm_90a")(words, scales, out)
+    words, factors = torch.arange(256).to(torch.uint8).view(torch.int32), torch.empty(64, 2, dtype=torch.int32)
+    kernel = Simulation(sm_count=4).load_kernel("mini_dequant", None, "sm_90a")
+    kernel(words, torch.tensor(SCALES), out, factors)
+    return out, factors.view(-1).view(torch.bfloat16)
+
+
+def test_every_code_of_a_scale(decoded: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """2^(code - 127), times 2^120; from 2^8 on, NaN included, the largest that a value may be multiplied by."""
+    expected = [2.0 ** (min(code, 134) - 127 + 120) for code in range(256)]
+    assert decoded[1].double().tolist() == expected
+
+
+def test_every_byte_with_a_sweep_of_scales(decoded: tuple[torch.Tensor, torch.Tensor]) -> None:
+    scales, (out, _) = torch.tensor(SCALES), decoded
     values = torch.tensor([value_of(byte) for byte in range(256)], dtype=torch.float64)
     expected = (values * scales.to(torch.bfloat16).double()[:, None]).float().to(torch.bfloat16)
     assert torch.equal(out.view(torch.int16), expected.view(torch.int16))

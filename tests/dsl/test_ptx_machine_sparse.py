@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
-NAME, BF16 = "mla_sparse_v32_sm90a", "mla_sparse_bf16_sm90a"
+NAME, BF16, V4 = (f"mla_sparse_{name}_sm90a" for name in ("v32", "bf16", "v4"))
 NOTHING = {"before": unchanged}  # that the spec promises; parts are guessed by lengths
 
 
@@ -45,6 +45,9 @@ def dims(batch: int, query_len: int, heads: int, topk: int) -> dict[str, int]:
         (BF16, "seesaw", dims(2, 1, 3, 400), Draw("random", keys="holes"), 2),
         (BF16, "seesaw", dims(2, 1, 4, 70), Draw(keys="none"), 2),
         (BF16, UNIT_1, dims(2, 2, 20, 330), Draw("edges", keys="repeated"), 11),
+        (V4, "seesaw", dims(3, 2, 70, 257), Draw("edges", peaked=True, pitch=True), 4),
+        (V4, "seesaw", dims(2, 1, 3, 400), Draw("random", keys="holes"), 2),
+        (V4, "seesaw", dims(2, 1, 4, 70), Draw(keys="none"), 2),
     ],
 )
 def test_shipped_spec(name: str, tiling: str, shape: dict[str, int], draw: Draw, sm_count: int) -> None:

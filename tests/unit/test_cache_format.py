@@ -14,6 +14,59 @@ from cutegen.runtime.mla_decode.inputs import crest_factor, draw_rows
 V32 = CacheFormat(latent_offset=0, scale_offset=512, scale_block=128, rope_offset=528, row_bytes=656)
 WHOLE = CacheFormat(latent_offset=0, scale_offset=0, scale_block=0, rope_offset=512, row_bytes=576)
 TURNED = CacheFormat(latent_offset=128, scale_offset=640, scale_block=64, rope_offset=0, row_bytes=672)
+V4 = CacheFormat(
+    latent_offset=0, scale_offset=0, scale_block=64, rope_offset=448, row_bytes=576, latent_dim=448,
+    scale_dtype="e8m0", plane=True,
+)  # fmt: skip
+NO_ROPE = CacheFormat(
+    latent_offset=0, scale_offset=512, scale_block=128, rope_offset=528, row_bytes=528, rope_dim=0
+)  # fmt: skip
+
+
+def test_scales_in_a_plane_lie_behind_the_rows_of_a_page() -> None:
+    """As DeepSeek V4 writes a page: rows of 576 bytes, then 8 of each row's scales."""
+    rows = torch.zeros(3, 16, 512)
+    rows[1, 2, 0], rows[1, 2, 447], rows[1, 2, 511] = 448.0, -56.0, 1.0
+    scales = torch.ones(3, 16, 7)
+    scales[1, 2, 6] = 0.25
+    pages = V4.pack(rows, scales)
+    assert (V4.token_bytes, pages.shape) == (584, (3, 16 * 584))
+    row, plane = pages[1][2 * 576 : 3 * 576], pages[1][16 * 576 :].view(16, 8)
+    assert (int(row[0]), int(row[447])) == (0x7E, 0xF6)
+    assert row[448:].view(torch.bfloat16).tolist() == [0.0] * 63 + [1.0]
+    assert plane[2].tolist() == [127] * 6 + [125, 0]
+    assert torch.equal(V4.unpack(pages), rows.to(torch.bfloat16))
+    assert torch.equal(V4.unpack(pages[1]), rows[1].to(torch.bfloat16))
+
+
+def test_every_code_of_a_scale_is_read() -> None:
+    """Those of 2^8 and more, NaN among them, count as 2^7."""
+    rows = V4.pack(torch.zeros(40, 7, 512)).view(40, -1)
+    codes = torch.arange(40 * 7 * 7).remainder(256).to(torch.uint8).view(40, 7, 7)
+    rows[:, 7 * 576 :].view(40, 7, 8)[..., :7] = codes
+    rows[:, : 7 * 576].view(40, 7, 576)[..., :448] = 0x39  # 1.125
+    expected = torch.exp2(codes.clamp(max=134).double() - 127) * 1.125
+    found = V4.unpack(rows)[..., :448].unflatten(-1, (7, 64))
+    assert torch.equal(found, expected.float().to(torch.bfloat16)[..., None].expand_as(found))
+
+
+def test_scales_in_e8m0_are_powers_of_two() -> None:
+    rows = torch.randn(2, 64, 512, generator=torch.Generator().manual_seed(2)) * 1000
+    found = V4.unpack(V4.pack(rows)).float()
+    assert bool(((found - rows).abs() <= rows.abs() * 2.0**-4 + 4.0).all())
+    with pytest.raises(ValueError, match="powers of two"):
+        V4.pack(rows, torch.full((2, 64, 7), 3.0))
+    with pytest.raises(ValueError, match=r"needs uint8 \[..., rows of a page \* 584\]"):
+        V4.unpack(torch.zeros(2, 585, dtype=torch.uint8))
+
+
+def test_rows_without_a_rotary_part() -> None:
+    rows = torch.randn(2, 3, 512, generator=torch.Generator().manual_seed(4))
+    packed = NO_ROPE.pack(rows)
+    assert packed.shape == (2, 3, 528)
+    assert bool(((NO_ROPE.unpack(packed).float() - rows).abs() <= rows.abs() * 2.0**-4 + 0.01).all())
+    with pytest.raises(ValueError, match="512"):
+        NO_ROPE.pack(torch.zeros(2, 576))
 
 
 @pytest.mark.parametrize("form", [V32, TURNED])

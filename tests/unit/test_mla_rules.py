@@ -11,7 +11,7 @@ from mla_specs import MLA, PAIRED, QUANTISED, bind_mla, mla_candidate
 
 from cutegen.arch import ARCHS, Arch
 from cutegen.diagnostics import SpecError
-from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS, FIXED_CUT, SPARSE_KEYS
+from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS, FIXED_CUT, SPARSE_KEYS, SPLIT_QUERIES
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.mla_decode.rules import refusals
 
@@ -98,6 +98,8 @@ def test_two_ctas_where_every_promised_call_has_pairs(text: str) -> None:
     [
         ("head-dims", "dtype", "latent_dim: 256\ndtype", ("latent_dim is 256", "512")),
         ("head-dims", "dtype", "rope_dim: 128\ndtype", ("rope_dim is 128", "64")),
+        ("head-dims", "dtype", "rope_dim: 0\ndtype", ("rope_dim is 0", "use 64, or name `kv_cache.latent.scale`")),
+        ("head-dims", "dtype", "latent_dim: 448\ndtype", ("latent_dim is 448", "use 512, or name")),
         ("page-size", "dtype", "kv_cache: {page_size: 48}\ndtype", ("48 tokens", "use 32 or 64")),
         ("page-size", "dtype", "kv_cache: {page_size: 1}\ndtype", ("1 tokens", "use 16")),
         ("page-size", "dtype", "kv_cache: {page_size: 256}\ndtype", ("256 tokens", "use 128")),
@@ -126,6 +128,7 @@ def test_problem_rules_are_said_at_once_and_at_their_keys() -> None:
         CACHE_PARTS.id,
         FIXED_CUT.id,
         SPARSE_KEYS.id,
+        SPLIT_QUERIES.id,
     }
     assert [d.location.line for d in found if d.location] == [5, 6, 7, 8, 9, 10]
 
@@ -155,6 +158,56 @@ def test_parts_of_a_row(old: str, new: str, said: tuple[str, ...]) -> None:
     told = "; ".join(f"{d.message}; {d.remedy}" for d in caught.value.diagnostics)
     for part in said:
         assert part in told
+
+
+PLANE = (
+    MLA
+    + """\
+latent_dim: 448
+kv_cache:
+  latent: {dtype: e4m3, scale: {dtype: e8m0, block: 64, place: plane}}
+  rope: {dtype: bf16}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "said"),
+    [
+        ("block: 64", "block: 128", "cache-parts", ("448 values are no multiple of 128", "use 64")),
+        ("block: 64", "block: 64, offset: 576", "cache-parts", ("in no row", "leave `offset` out")),
+        (", place: plane", "", "cache-parts", ("scales of one byte", "write `place: plane`, or use f32")),
+        ("kv_cache:", "rope_dim: 0\nkv_cache:", "cache-parts", ("has no rotary part", "drop `rope`")),
+        ("kv_cache:", "kv_cache:\n  row_bytes: 584", "cache-parts", ("has 584 bytes, its parts 576", "use 576")),
+        (", scale: {dtype: e8m0, block: 64, place: plane}", "", "cache-parts", ("one scale is that of", "use e4m3")),
+    ],
+)
+def test_scales_in_a_plane(old: str, new: str, rule: str, said: tuple[str, ...]) -> None:
+    assert old in PLANE
+    with pytest.raises(SpecError) as caught:
+        bind_mla(PLANE.replace(old, new))
+    assert {d.rule for d in caught.value.diagnostics} == {rule}
+    told = "; ".join(f"{d.message}; {d.remedy}" for d in caught.value.diagnostics)
+    for part in said:
+        assert part in told
+
+
+def test_rows_of_a_plane_and_rows_without_a_rotary_part() -> None:
+    problem = bind_mla(PLANE)
+    assert problem.cache is not None
+    assert problem.cache.parts == {"latent": (0, 448), "rope": (448, 128)}
+    assert (problem.row_bytes, problem.cache.plane_bytes, problem.narrow) == (584, 8, True)
+    assert {t.name: t.dims for t in problem.inputs}["kv_cache"] == ("pages", str(64 * 584))
+    text = MLA + "rope_dim: 0\nkv_cache: {latent: {dtype: e4m3, scale: {dtype: f32, block: 128}}}\n"
+    cache = bind_mla(text).cache
+    assert cache is not None
+    assert (cache.parts, cache.token_bytes) == ({"latent": (0, 512), "scale": (512, 16)}, 528)
+    for wrong, said in (
+        (text.replace(", scale: {dtype: f32, block: 128}", ""), "has scales"),
+        (text + "q: split\n", "no q_pe"),
+    ):
+        with pytest.raises(SpecError, match=said):
+            bind_mla(wrong)
 
 
 def test_where_parts_without_scales_lie() -> None:

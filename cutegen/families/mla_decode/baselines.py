@@ -209,10 +209,11 @@ def _bind_paged_read(plan: MlaPlan) -> Bind:
             raise ValueError("reads the memory of a CUDA device")
         from cutegen.device.mla_decode.paged_read import compile_paged_read
 
+        rows = plan.rows_of(cache)
         element = _CUTLASS[plan.dtype] if plan.cache_format is None else "Uint8"
-        kernel = compile_paged_read(element, plan.page_size, plan.arch, plan.row_bytes)
+        kernel = compile_paged_read(element, plan.page_size, plan.arch, rows.shape[2] * rows.element_size())
         ctas = plan.sm_count(cache.get_device())
-        return lambda: kernel(cache, table, lengths, ctas)
+        return lambda: kernel(rows, table, lengths, ctas)
 
     return bind
 

@@ -14,7 +14,7 @@ FP8_CONVERSIONS = ("F2F.", "F2FP.F16.E4M3", "F2FP.F16.E5M2", "I2F.S8", "I2F.U8",
 def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
     numbers, arch, problem = tiling.numbers, ARCHS[resolved.arch], resolved.problem
     d, mma_k = derive(problem, tiling.candidate), arch.mma_k(problem.dtype)
-    columns = problem.latent_dim // CONSUMERS
+    columns = problem.value_dim // CONSUMERS
     widths = (columns, columns // 2) if numbers.split_columns else (columns,)
     queries = 2 if problem.q == "split" else 1
     scored = problem.head_dim if numbers.cluster > 1 else TILE_COLUMNS  # unrolled, or the turn of a loop

@@ -188,16 +188,27 @@ def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
             f"{problem.dtype} ({ROW_BLOCK}, {width}); O on its way out", TENSOR_ALIGN,
         ),
         SmemField(
-            "sK", element, BUFFERS * KEY_BLOCK * width, "cute.cosize(k_layout)",
-            f"{problem.dtype} ({KEY_BLOCK}, {width}) x {BUFFERS} blocks; V and P as well", TENSOR_ALIGN,
+            "sK", element, BUFFERS * KEY_BLOCK * k_columns(problem), "cute.cosize(k_layout)",
+            f"{problem.dtype} ({KEY_BLOCK}, {k_columns(problem)}) x {BUFFERS} blocks; V and P as well", TENSOR_ALIGN,
         ),
     ]  # fmt: skip
+
+
+def k_columns(problem: MlaProblem) -> int:
+    """Of a buffer of K in shared memory: those of V, and a tile that holds the rest of K, and P once that is read."""
+    return problem.value_dim + TILE_COLUMNS
+
+
+def free_order(problem: MlaProblem) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
+    """FREE_ORDER of the tiles that a row has."""
+    tiles = problem.head_dim // TILE_COLUMNS
+    return tuple((b, w, tuple(t for t in group if t < tiles)) for b, w, group in FREE_ORDER)
 
 
 def derive(problem: MlaProblem, c: Candidate) -> Derived:
     """All derived numbers; defined for illegal candidates, too."""
     regions, smem_bytes = lay_out(list_smem(problem, c))
-    columns = problem.latent_dim // CONSUMERS
+    columns = problem.value_dim // CONSUMERS
     return Derived(
         tiles=problem.head_dim // TILE_COLUMNS,
         threads=THREADS,
@@ -206,7 +217,9 @@ def derive(problem: MlaProblem, c: Candidate) -> Derived:
         probability_registers=ROW_BLOCK * KEY_BLOCK * problem.dtype.bytes // (WARPGROUP_THREADS * WORD),
         q_bytes=ROW_BLOCK * problem.head_dim * problem.dtype.bytes,
         tile_bytes=KEY_BLOCK * TILE_COLUMNS * problem.dtype.bytes,
-        free_groups=tuple(FreeGroup(b, w, tiles, WARPS_PER_WARPGROUP * c.cluster) for b, w, tiles in FREE_ORDER),
+        free_groups=tuple(
+            FreeGroup(b, w, tiles, WARPS_PER_WARPGROUP * c.cluster) for b, w, tiles in free_order(problem)
+        ),
         smem=regions,
         smem_bytes=smem_bytes,
     )

@@ -109,13 +109,14 @@ def _problem(resolved: ResolvedMla) -> Section:
         gathered = "K gathered by the indices of each token"
         sees = f"keys of its own, up to {p.topk[1]}; an index outside of the cache, such as -1, is none"
     lines: tuple[str, ...] = (
-        f"out = softmax(softmax_scale q K^T) K[:, :{p.latent_dim}], {gathered}",
+        f"out = softmax(softmax_scale q K^T) K[:, :{p.value_dim}], {gathered}",
         f"heads {promise_text(p.heads)}, query_len {promise_text(p.query_len)}; a new token sees {sees}"
         + f" ({p.mask})" * (not p.sparse),
     )
     if p.cache is not None:
         parts = ", ".join(f"{name} {begin}..{begin + size - 1}" for name, (begin, size) in p.cache.parts.items())
         scaled = "one scale, kv_scale" if p.cache.per_tensor else f"a scale for {p.cache.scale_block} values"
+        scaled += f", in {p.cache.scale_dtype} behind the rows of a page" * p.cache.plane
         lines = (*lines, f"a row of kv_cache is {p.row_bytes} bytes: {parts}; {scaled}")
     if p.piece:
         cut = f"requests are cut into pieces of {p.piece} keys, up to split_kv.max, whatever else is in the batch"
@@ -199,6 +200,6 @@ def _finest(cuts: int, numbers: MlaTiling) -> int:
 def traffic(problem: MlaProblem, batch: int, rows: int, kv_len: int) -> tuple[int, int]:
     """(FLOPs, bytes) of one call with `rows` query rows a request: every key with every row, whatever the mask; each
     row of the cache is read once."""
-    width = problem.head_dim + problem.latent_dim
+    width = problem.head_dim + problem.value_dim
     rest = batch * rows * (width * problem.dtype.bytes + 4)
     return 2 * batch * rows * kv_len * width, batch * kv_len * problem.row_bytes + rest

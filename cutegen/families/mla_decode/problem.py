@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from cutegen.dtypes import DTYPES, DType
 from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, work_of
 
 Ready: TypeAlias = Literal["block_table", "kv_cache"]  # inputs that a spec may promise to be there early
@@ -27,7 +28,7 @@ class MlaTensor:
 
 @dataclass(frozen=True, slots=True)
 class MlaProblem:
-    """out[b, s, h] = sum over keys j of softmax_j(softmax_scale q[b, s, h] . k[b, j]) k[b, j, :latent_dim].
+    """out[b, s, h] = sum over keys j of softmax_j(softmax_scale q[b, s, h] . k[b, j]) k[b, j, :512].
 
     k[b, j] is row j % page_size of page block_table[b, j // page_size] of kv_cache, for j < seq_lens[b]; mask causal:
     token s sees j < seq_lens[b] - (query_len - 1) + s. With sparse keys each token has its own: k[b, s, j] is row
@@ -96,9 +97,19 @@ class MlaProblem:
         return self.latent_dim + self.rope_dim
 
     @property
+    def value_dim(self) -> int:
+        """Values of a row of O: those of the latent part, or of all of a row that has no more."""
+        return LATENT_DIM
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a row of K has no more values than one of O."""
+        return self.head_dim == self.value_dim
+
+    @property
     def row_bytes(self) -> int:
-        """Bytes of a row of the cache."""
-        return self.cache.row_bytes if self.cache else self.head_dim * self.dtype.bytes
+        """Bytes of a row of the cache, wherever they lie."""
+        return self.cache.token_bytes if self.cache else self.head_dim * self.dtype.bytes
 
     @property
     def boxes(self) -> int:
@@ -142,9 +153,14 @@ class MlaProblem:
         )
 
     def _cache(self) -> MlaTensor:
-        dims, is_ = ("pages", str(self.page_size)), "paged K; V is its latent part"
+        dims = ("pages", str(self.page_size))
+        is_ = "paged K, which is V as well" if self.narrow else "paged K; V is its latent part"
         if self.cache is None:
             return MlaTensor("kv_cache", self.dtype, (*dims, str(self.head_dim)), is_)
+        if self.cache.plane:
+            is_ = f"pages of {self.page_size} rows, then their scales: {is_}"
+            whole = ("pages", str(self.page_size * self.row_bytes))
+            return MlaTensor("kv_cache", BYTE, whole, f"bytes of {is_}; PLAN.pack writes them")
         return MlaTensor("kv_cache", BYTE, (*dims, str(self.row_bytes)), f"bytes of {is_}; PLAN.pack writes them")
 
     @property
@@ -154,7 +170,7 @@ class MlaProblem:
         lse = tuple(names[letter] for letter in self.lse_layout)
         base = "natural logarithm" if self.lse_base == "e" else "base 2"
         return (
-            MlaTensor("out", self.dtype, ("batch", "query_len", "heads", str(self.latent_dim)), "attention output"),
+            MlaTensor("out", self.dtype, ("batch", "query_len", "heads", str(self.value_dim)), "attention output"),
             MlaTensor("lse", DTYPES["f32"], lse, f"log-sum-exp of the scores, {base}, +inf without a key"),
         )
 

@@ -15,6 +15,7 @@ from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 PAGE_SIZES = (16, 32, 64, 128)
 MAX_HEADS = 128
 MAX_QUERY_LEN = 16
+NARROW = ((LATENT_DIM, 0), (LATENT_DIM - ROPE_DIM, ROPE_DIM))  # values of quantised rows that O has all columns of
 CHUNK = 16  # bytes of one load of a quantised row
 SCALE_BLOCKS = (64, 128, 256, 512)  # values that may share a scale: whole tiles of 64
 
@@ -36,10 +37,11 @@ def _declare(rule: Rule, *paths: tuple[str, ...]) -> Callable[[Callable[[MlaProb
 @_declare(
     Rule(
         "head-dims",
-        f"a cache row has {LATENT_DIM} latent and {ROPE_DIM} rotary values",
+        f"a cache row has {LATENT_DIM} latent and {ROPE_DIM} rotary values; a quantised one may have "
+        f"{LATENT_DIM} and none, or {LATENT_DIM - ROPE_DIM} and {ROPE_DIM}",
         f"Each of the two consumer warpgroups holds {ROW_BLOCK} rows x 256 columns of O in registers, so O has "
         f"{LATENT_DIM} columns. K has {ROPE_DIM} more: one tile of {KEY_BLOCK} keys x {ROPE_DIM}, whose place in SMEM "
-        "P takes once the scores are there.",
+        "P takes once the scores are there. Where a row has no more than O, that place is P's alone.",
         "latent_dim: 256",
     ),
     ("latent_dim",),
@@ -47,7 +49,14 @@ def _declare(rule: Rule, *paths: tuple[str, ...]) -> Callable[[Callable[[MlaProb
 )
 def head_dims(problem: MlaProblem, key: str) -> Fault | None:
     value, only = getattr(problem, key), LATENT_DIM if key == "latent_dim" else ROPE_DIM
-    return None if value == only else (f"{key} is {value}; {only} is supported", f"use {only}, or leave it out")
+    dims = problem.latent_dim, problem.rope_dim
+    scaled = problem.cache is not None and not problem.cache.per_tensor
+    if value == only or (scaled and dims in NARROW):
+        return None
+    reason = f"{key} is {value}; {only} is supported"
+    if dims in NARROW:
+        return f"{reason}, and {value} where a cache has scales", f"use {only}, or name `kv_cache.latent.scale`"
+    return reason, f"use {only}, or leave it out"
 
 
 @_declare(
@@ -112,6 +121,22 @@ FIXED_CUT = Rule(
 )
 
 
+SPLIT_QUERIES = Rule(
+    "split-queries",
+    "queries in two tensors have a rotary part",
+    "`q: split` passes the latent and the rotary part of the queries as two tensors; rows without a rotary part have "
+    "one.",
+    "rope_dim: 0\nq: split",
+)
+
+
+@_declare(SPLIT_QUERIES, ("q",))
+def split_queries(problem: MlaProblem, key: str) -> Fault | None:
+    if problem.q == "joined" or problem.rope_dim:
+        return None
+    return "rope_dim is 0: there is no q_pe", "write `q: joined`"
+
+
 @_declare(FIXED_CUT, ("split_kv", "keys"))
 def fixed_cut(problem: MlaProblem, key: str) -> Fault | None:
     step = 2 * KEY_BLOCK
@@ -146,8 +171,8 @@ CACHE_PARTS = Rule(
     "the parts of a quantised cache row fill it without overlap",
     f"`latent`, its scales and `rope` lie where `offset` says, by default one behind the other. Threads load {CHUNK} "
     f"bytes at a time, so the latent and the rotary part and the next row begin at multiples of {CHUNK}; scales are "
-    "f32, at multiples of 4, one for one or more tiles of 64 values. Without them both parts are e4m3, and a call has "
-    "one scale. Values are decoded to bf16.",
+    "f32, at multiples of 4, one for one or more tiles of 64 values; or they lie in a plane behind the rows of a page, "
+    "in f32 or e8m0. Without them both parts are e4m3, and a call has one scale. Values are decoded to bf16.",
     "kv_cache: {latent: {dtype: e4m3, scale: {dtype: f32, block: 128}}, rope: {dtype: bf16, offset: 512}}",
 )
 
@@ -171,10 +196,14 @@ def cache_parts(problem: MlaProblem, key: str) -> Fault | None:
     if cache.per_tensor:
         return None if key in ("block", "scale") else _place_fault(cache, key)
     if key == "block":
-        fits = cache.scale_block in SCALE_BLOCKS
+        blocks = [block for block in SCALE_BLOCKS if cache.latent_dim % block == 0]
+        if cache.scale_block in blocks:
+            return None
         reason = f"a scale is for {cache.scale_block} values; one or more tiles of 64 have one"
-        return None if fits else (reason, f"use {nearest(cache.scale_block, SCALE_BLOCKS)}")
-    if cache.scale_block not in SCALE_BLOCKS:
+        if cache.scale_block in SCALE_BLOCKS:
+            reason = f"{cache.latent_dim} values are no multiple of {cache.scale_block}"
+        return reason, f"use {nearest(cache.scale_block, blocks)}"
+    if cache.scale_block not in SCALE_BLOCKS or cache.latent_dim % cache.scale_block:
         return None  # how many scales there are is not known
     return _place_fault(cache, key)
 
@@ -185,6 +214,8 @@ def _place_fault(cache: CacheFormat, key: str) -> Fault | None:
 
 def _part_fault(cache: CacheFormat, key: str) -> Fault | None:
     """Of a part: alignment, and bytes that an earlier one has as well."""
+    if key not in cache.parts:
+        return None
     begin, size = cache.parts[key]
     step = 4 if key == "scale" else CHUNK
     if begin % step:

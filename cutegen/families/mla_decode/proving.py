@@ -106,6 +106,8 @@ class MlaProving:
             return {}
         held = {argument.name: value for argument, value in zip(plan.inputs, inputs)}
         cache, tokens = held["kv_cache"], inputs[0].shape[1]
+        if cache.dim() == 2:  # of whole pages
+            return {"kv_cache": cache.new_ones(len(cache)).bool()}
         late, page_size = cache.new_ones(cache.shape[:2]).bool(), cache.shape[1]
         for row, length in zip(held["block_table"].tolist(), held["seq_lens"].tolist()):
             for first in range(0, length - tokens, page_size):
@@ -138,5 +140,5 @@ class MlaProving:
             yield dict(zip(plan.dims, (batch, few, heads, length)))
 
 
-_AXES = {"batch": "batch", "query_len": "token", "heads": "head", "latent_dim": "column"}
+_AXES = {"batch": "batch", "query_len": "token", "heads": "head", "value_dim": "column"}
 PROVING: Proving = MlaProving()

@@ -32,6 +32,7 @@ from cutegen.runtime.mla_decode.cache_format import CacheFormat
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
+VALUE_TILES = LATENT_DIM // TILE_COLUMNS
 BLOCKS_PER_PAGE = "(PAGE // KEY_BLOCK)"  # source: constants of the kernel module
 
 
@@ -49,7 +50,8 @@ class QueryText:
 class CacheText:
     """How the decoder reads a quantised row. threads: of the decoder. chunks, rope_chunks: 16 bytes of a thread, of
     half of a block's latent part and of its rotary part; rope_rows: rows of the latter that a warpgroup takes at once.
-    latent_byte, rope_byte: source, what is added to a byte of a part to have that of its row."""
+    latent_byte, rope_byte: source, what is added to a byte of a part to have that of its row. rope_tile: of K, that
+    the rotary part is; None: a row has none."""
 
     threads: int
     chunks: int
@@ -57,6 +59,7 @@ class CacheText:
     rope_rows: int
     latent_byte: str
     rope_byte: str
+    rope_tile: int | None
     format: CacheFormat | None
 
     @property
@@ -78,15 +81,47 @@ class CacheText:
         return self.format is not None and self.format.per_tensor
 
     @property
+    def token_bytes(self) -> int:
+        assert self.format
+        return self.format.token_bytes
+
+    @property
+    def rope_in_value(self) -> bool:
+        """Whether V has the rotary part as well, as the last of its tiles."""
+        return self.rope_tile is not None and self.rope_tile < VALUE_TILES
+
+    @property
+    def plane_bytes(self) -> int:
+        """Of a row's scales behind the rows of a page; 0: they lie in the row."""
+        return self.format.plane_bytes if self.format else 0
+
+    @property
+    def scale_codes(self) -> bool:
+        """Whether scales are exponents, a byte each."""
+        return self.format is not None and self.format.scale_dtype == "e8m0"
+
+    @property
+    def scale_element(self) -> str:
+        """What a lane loads scales as."""
+        return "Int32" if self.scale_codes else "Float32"
+
+    @property
+    def scale_words(self) -> int:
+        """Words of a row's scales, as a lane loads them."""
+        assert self.format
+        return -(-self.format.scale_bytes // 4) if not self.plane_bytes else self.plane_bytes // 4
+
+    @property
     def scale_align(self) -> int:
         """Bytes that a row's scales are aligned by, as far as a load can use it."""
         assert self.format
-        return math.gcd(CHUNK, self.format.scale_offset)
+        return math.gcd(CHUNK, self.plane_bytes or self.format.scale_offset)
 
     @property
     def _scales_of_half(self) -> int:
+        """Of one with all its values; the other may have fewer."""
         assert self.format
-        return max(1, self.format.scales // CONSUMERS)
+        return max(1, LATENT_DIM // CONSUMERS // (self.format.scale_block or LATENT_DIM))
 
     @property
     def words(self) -> int:
@@ -98,10 +133,11 @@ class CacheText:
         """(half, word, scale in its lower half, scale in its upper half); the last one twice, if they are odd."""
         assert self.format
         for half in range(CONSUMERS):
-            first = half * self.format.scales // CONSUMERS
+            first = half * (LATENT_DIM // CONSUMERS) // self.format.scale_block
+            last = min(first + self._scales_of_half, self.format.scales) - 1
             for word in range(self.words):
                 low = first + 2 * word
-                yield half, word, low, min(low + 1, first + self._scales_of_half - 1)
+                yield half, word, min(low, last), min(low + 1, last)
 
     def scale_of(self, tile: str) -> str:
         """Source: the number of a tile's scale, both counted within a half."""
@@ -117,15 +153,18 @@ def _cache_text(problem: MlaProblem) -> CacheText | None:
     assert [(b, w) for b, w, _ in FREE_ORDER] == [(i >> 1, (i >> 1) ^ i % 2) for i in range(len(FREE_ORDER))]
     whole = {"latent": (0, 2 * problem.latent_dim), "rope": (2 * problem.latent_dim, 2 * problem.rope_dim)}
     parts = cache.parts if cache else whole
-    (latent_at, latent), (rope_at, rope) = parts["latent"], parts["rope"]
-    per_thread = KEY_BLOCK * latent // (CHUNK * WARPGROUP_THREADS)
+    latent_at, latent = parts["latent"]
+    rope_at, rope = parts.get("rope", (0, 0))
+    # A half of V is what a thread has chunks of, also where the rotary part is the last tile of one.
+    per_thread = KEY_BLOCK * latent * LATENT_DIM // problem.latent_dim // (CHUNK * WARPGROUP_THREADS)
     return CacheText(
         threads=WARPGROUP_THREADS,
         chunks=per_thread // CONSUMERS,
         rope_chunks=KEY_BLOCK * rope // (CHUNK * WARPGROUP_THREADS),
-        rope_rows=CHUNK * WARPGROUP_THREADS // rope,
+        rope_rows=CHUNK * WARPGROUP_THREADS // rope if rope else 0,
         latent_byte=f"{latent_at} + " if latent_at else "",
         rope_byte=f"{rope_at} + " if rope_at else "",
+        rope_tile=problem.latent_dim // TILE_COLUMNS if rope else None,
         format=cache,
     )
 
@@ -137,7 +176,8 @@ class KernelText:
     fill a tile. query_boxes: rows of Q of one TMA copy, ascending. guesses: whether a part is found
     before the wait as well. cache: where it is quantised. sparse: keys are named by indices. table, lengths: the
     arguments that say where keys are and how many. sink: whether there is one. piece: pairs of key blocks of a piece
-    where requests are cut by their own lengths alone, else 0."""
+    where requests are cut by their own lengths alone, else 0. head: columns of Q and K; p_tile: source, the tile of a
+    buffer of K that P lies in."""
 
     name: str
     title: str
@@ -171,6 +211,13 @@ class KernelText:
     lengths: str
     sink: bool
     piece: int
+    head: int
+    p_tile: str
+
+    @property
+    def narrow(self) -> bool:
+        """Whether P has a place of its own, behind the tiles of K."""
+        return self.head == LATENT_DIM
 
 
 def kernel_text(resolved: ResolvedMla) -> KernelText:
@@ -219,6 +266,8 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         lengths=problem.lengths,
         sink=problem.sink,
         piece=problem.piece // (2 * KEY_BLOCK),
+        head=problem.head_dim,
+        p_tile="P_TILE" if problem.narrow else "ROPE",
     )
 
 
@@ -258,7 +307,8 @@ def _overview(resolved: ResolvedMla) -> Iterable[str]:
     yield ""
     yield from draw_timeline(tiling.model, "a launch")
     yield ""
-    yield from draw_tiles(resolved.problem.head_dim // TILE_COLUMNS, tiling.free_groups, score_order(tiling))
+    tiles, values = (n // TILE_COLUMNS for n in (resolved.problem.head_dim, resolved.problem.value_dim))
+    yield from draw_tiles(tiles, values, tiling.free_groups, score_order(tiling))
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,9 +80,9 @@ def _bind_row_read(plan: MlaPlan) -> Bind:
             raise ValueError("reads the rows of all indices; some of these do not count")
         from cutegen.device.mla_decode.row_read import compile_row_read
 
-        kernel = compile_row_read(plan.page_size, plan.arch, plan.row_bytes)
+        rows = plan.rows_of(cache).view(torch_dtype("uint8"))
+        kernel = compile_row_read(plan.page_size, plan.arch, rows.shape[2])
         sms, named, sink = plan.sm_count(cache.get_device()), indices.flatten(), indices.new_zeros(1)
-        rows = cache.view(torch_dtype("uint8"))
         return lambda: kernel(rows, named, sink, sms)
 
     return bind
@@ -93,6 +93,8 @@ def _bind_copied(plan: MlaPlan) -> Bind:
         queries, (cache, indices, lengths, *kv_scale, scale) = inputs[: len(plan.queries)], inputs[len(plan.queries) :]
         if (keys := indices.numel()) > COPIED_KEYS:
             raise ValueError(f"its copy of {keys} rows would only be slow; measured up to {COPIED_KEYS}")
+        if plan.cache_format is not None and plan.cache_format.plane:
+            raise ValueError("copies rows, and the scales of these lie elsewhere in a page")
         return lambda: attend_copied(queries, plan.unpack, cache, indices, lengths, scale, *kv_scale)
 
     return bind

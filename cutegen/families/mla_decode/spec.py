@@ -26,14 +26,22 @@ Overhead = Annotated[int, Field(ge=1, le=MAX_OVERHEAD)]  # a request without key
 JoinRatio = Annotated[int, Field(ge=1, le=MAX_JOIN_RATIO)]
 MAX_ROW_BYTES = 4096  # of a quantised row; those of its parts together are far fewer
 ByteOffset = Annotated[int, Field(ge=0, le=MAX_ROW_BYTES)]
+MAX_ROPE = 4096  # values; what a kernel takes is fewer
 Prefetch = Annotated[int, Field(ge=0, le=MAX_PREFETCH)]
 
 
 class LatentScale(Section):
-    """Factors of a part's values, in the row."""
+    """Factors of a part's values."""
 
-    dtype: Literal["f32"] = Field(description="Element type; the kernel rounds a scale to bf16.")
+    dtype: Literal["f32", "e8m0"] = Field(
+        description="Element type: f32, which the kernel rounds to bf16, or powers of two as e8m0 has them."
+    )
     block: Positive = Field(description="Values that share a scale: 64, 128, 256 or 512.")
+    place: Literal["row", "plane"] = Field(
+        default="row",
+        description="row: in the row. plane: behind the rows of a page, those of one row after the other, each filled "
+        "up to a multiple of 8 bytes.",
+    )
     offset: ByteOffset | None = Field(
         default=None, description="First byte in the row; by default behind the latent part."
     )
@@ -50,24 +58,27 @@ class LatentPart(Section):
 
 
 class RopePart(Section):
-    """The rotary part of a quantised row."""
+    """The rotary part of a quantised row, if it has one."""
 
     dtype: Literal["bf16", "e4m3"] = Field(description="Element type: bf16, or e4m3 where the cache has one scale.")
     offset: ByteOffset | None = Field(default=None, description="First byte in the row; by default behind the scales.")
 
 
 class KvCache(Section):
-    """The paged cache: 576 values a token, the latent part first, which is V as well. With `latent` and `rope` its rows
-    are bytes, made of these parts, which a warpgroup decodes; without, of the spec's dtype."""
+    """The paged cache: the latent part of a token first, then the rotary one; V is the first 512 values. With `latent`
+    its rows are bytes, made of these parts, which a warpgroup decodes; without, of the spec's dtype."""
 
     page_size: Positive = Field(default=64, description="Tokens of one page: 16, 32, 64 or 128.")
     page_stride: Literal["any"] = Field(
         default="any", description="Bytes from page to page: read at run time, any multiple of 16."
     )
     latent: LatentPart | None = Field(default=None, description="The latent part, where it is quantised.")
-    rope: RopePart | None = Field(default=None, description="The rotary part next to a quantised latent part.")
+    rope: RopePart | None = Field(
+        default=None, description="The rotary part next to a quantised latent part; left out with `rope_dim: 0`."
+    )
     row_bytes: Annotated[int, Field(ge=1, le=MAX_ROW_BYTES)] | None = Field(
-        default=None, description="Bytes of a quantised row; by default where its last part ends."
+        default=None,
+        description="Bytes of a quantised row, without what lies in a plane; by default where its last part ends.",
     )
 
 
@@ -224,9 +235,13 @@ class MlaSpec(KernelSpec):
         default=1, description="New tokens of each request, the same for all requests of a call; a number or a range."
     )
     latent_dim: Positive = Field(
-        default=512, description="Values of the latent part of a cache row, and of a row of O."
+        default=512, description="Values of the latent part of a cache row: 512, or 448 in a quantised one."
     )
-    rope_dim: Positive = Field(default=64, description="Values of the rotary part, behind the latent one.")
+    rope_dim: Annotated[int, Field(ge=0, le=MAX_ROPE)] = Field(
+        default=64,
+        description="Values of the rotary part, behind the latent one: 64, or 0 in a quantised row. O is a sum of the "
+        "first 512 values of rows, with 448 latent ones of all.",
+    )
     q: Literal["joined", "split"] = Field(
         default="joined", description="One tensor with latent and rotary part, or two: q_nope and q_pe."
     )

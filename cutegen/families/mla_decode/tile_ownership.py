@@ -8,14 +8,16 @@ from cutegen.families.mla_decode.derived import BUFFERS, CONSUMERS
 from cutegen.families.mla_decode.resolved import FreeGroup
 
 
-def draw_tiles(tiles: int, free: Sequence[FreeGroup], score_order: Sequence[Sequence[int]]) -> Iterator[str]:
-    """A column for each tile of 64 columns. free: in the order in which groups are loaded again; score_order: the tiles
-    in the order in which each warpgroup reads them for its scores."""
-    values = tiles - 1  # tiles of V; the last one is of K alone
+def draw_tiles(
+    tiles: int, values: int, free: Sequence[FreeGroup], score_order: Sequence[Sequence[int]]
+) -> Iterator[str]:
+    """A column for each tile of 64 columns, of which V has the first `values`. free: in the order in which groups are
+    loaded again; score_order: the tiles in the order in which each warpgroup reads them for its scores."""
+    rest = tiles - values  # of K alone
     rows: list[tuple[str, list[object]]] = [
         ("tile", [*range(tiles)]),
-        ("holds", [*"V" * values, "P"]),
-        ("O of consumer", [tile * CONSUMERS // values for tile in range(values)] + ["-"]),
+        ("holds", [*"V" * values, *"P" * rest]),
+        ("O of consumer", [tile * CONSUMERS // values for tile in range(values)] + ["-"] * rest),
     ]
     for w, order in enumerate(score_order):
         rows.append((f"consumer {w} scores it as number", [1 + order.index(tile) for tile in range(tiles)]))
@@ -24,6 +26,7 @@ def draw_tiles(tiles: int, free: Sequence[FreeGroup], score_order: Sequence[Sequ
         rows.append((f"k{buffer}: consumer that frees it", [groups[tile][1] for tile in range(tiles)]))
         rows.append((f"k{buffer}: loaded again in group", [groups[tile][0] for tile in range(tiles)]))
     width = max(len(name) for name, _ in rows)
-    yield "Tiles of a key block; all hold K first, and the last one P of its block once the scores are done:"
+    last = "the last one P of its block once the scores are done" if rest else "P of the block lies behind them"
+    yield f"Tiles of a key block; all hold K first, and {last}:"
     for name, cells in rows:
         yield f"  {name:<{width}}" + "".join(f"{cell!s:>3}" for cell in cells)

@@ -131,13 +131,13 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
         plans.append(
             Pipeline(
                 f"p{group}", "named barrier", f"consumer {group}", f"consumer {1 - group}", 1, p_bytes,
-                f"P_READY_{group}", f"with tile {problem.latent_dim // TILE_COLUMNS} of k{group}",
+                f"P_READY_{group}", f"with tile {problem.value_dim // TILE_COLUMNS} of k{group}",
                 (CONSUMER_WARPS[group],), (CONSUMER_WARPS[1 - group],), own_empty=False,
             )
         )  # fmt: skip
     plans.append(
         Pipeline(
-            "out", "TmaStore", "both consumers", "TMA", 1, ROW_BLOCK * problem.latent_dim * problem.dtype.bytes,
+            "out", "TmaStore", "both consumers", "TMA", 1, ROW_BLOCK * problem.value_dim * problem.dtype.bytes,
             "OWN_0, OWN_1", "the storing warp waits until TMA has read sQ", CONSUMER_WARPS, (),
         )
     )  # fmt: skip

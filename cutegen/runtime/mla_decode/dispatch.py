@@ -12,7 +12,7 @@ from cutegen.runtime.arguments import Extent, ScalarArg, TensorArg, torch_dtype
 from cutegen.runtime.base import Table
 from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat
-from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, ROPE_DIM
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, ROPE_DIM, row_dim
 from cutegen.runtime.mla_decode.tiling import (
     ROW_BLOCK,
     MlaTiling,
@@ -62,23 +62,26 @@ class MlaDispatch(MeasuredPlan):
             "page_size": self.page_size,
             "max_pages": _OPEN,
             "topk": _OPEN if self.topk is None else self.topk,
-            "query_dim": QUERY_DIM,
+            "query_dim": self.query_dim,
             "row_bytes": self.row_bytes,
+            "page_bytes": self.page_size * self.row_bytes,
             "scale": 1,
-            "latent_dim": LATENT_DIM,
-            "rope_dim": ROPE_DIM,
+            "latent_dim": LATENT_DIM if self.cache_format is None else self.cache_format.latent_dim,
+            "value_dim": LATENT_DIM,
+            "rope_dim": ROPE_DIM if self.cache_format is None else self.cache_format.rope_dim,
             "workspace": (0, None),
             "semaphores": (0, None),
         }
         rows = ("batch", "query_len", "heads")
         parts = (("q_nope", "latent_dim"), ("q_pe", "rope_dim")) if self.split_q else (("q", "query_dim"),)
         self.queries = tuple(TensorArg(name, self.dtype, (*rows, dim), contiguous=3) for name, dim in parts)
-        stored = (self.dtype, ("pages", "page_size", "query_dim"))
+        stored: tuple[str, tuple[str, ...]] = (self.dtype, ("pages", "page_size", "query_dim"))
         if self.cache_format is not None:
-            stored = (BYTES, ("pages", "page_size", "row_bytes"))
+            plane = self.cache_format.plane
+            stored = (BYTES, ("pages", "page_bytes") if plane else ("pages", "page_size", "row_bytes"))
         self.inputs = (
             *self.queries,
-            TensorArg("kv_cache", *stored, contiguous=2),
+            TensorArg("kv_cache", *stored, contiguous=len(stored[1]) - 1),
             *(self._list_keys() if self.topk is None else self._list_sparse_keys()),
             *([TensorArg("kv_scale", "float32", ("scale",), contiguous=0, align=4)] if self.has_scale else []),
             *([TensorArg("sink", "float32", ("heads",), contiguous=0, align=4)] if self.has_sink else []),
@@ -86,7 +89,7 @@ class MlaDispatch(MeasuredPlan):
         )
         lse = ("batch", "heads", "query_len") if self.lse_layout == "bhs" else rows
         self.outputs = (
-            TensorArg("out", self.dtype, (*rows, "latent_dim"), contiguous=3),
+            TensorArg("out", self.dtype, (*rows, "value_dim"), contiguous=3),
             TensorArg("lse", "float32", lse, contiguous=2, align=4),
         )
         self.scratch = (
@@ -132,9 +135,21 @@ class MlaDispatch(MeasuredPlan):
     # -- the cache --
 
     @property
+    def query_dim(self) -> int:
+        """Values of a row of the queries and of the cache."""
+        return row_dim(self.cache_format)
+
+    @property
     def row_bytes(self) -> int:
-        """Bytes of a row of the cache."""
-        return 2 * QUERY_DIM if self.cache_format is None else self.cache_format.row_bytes
+        """Bytes of a row of the cache, wherever they lie."""
+        return 2 * QUERY_DIM if self.cache_format is None else self.cache_format.token_bytes
+
+    def rows_of(self, cache: Any) -> Any:
+        """What rows of a cache are in memory, [pages, page_size, bytes or values], without a plane of scales."""
+        form = self.cache_format
+        if form is None or not form.plane:
+            return cache
+        return cache.as_strided((len(cache), self.page_size, form.row_bytes), (cache.stride(0), form.row_bytes, 1))
 
     @property
     def has_scale(self) -> bool:
@@ -143,8 +158,11 @@ class MlaDispatch(MeasuredPlan):
 
     def pack(self, rows: Any, scales: Any = None) -> Any:
         """Rows [..., 576] of a floating dtype as the cache has them; see `CacheFormat.pack`. Of a plan whose cache is
-        not quantised, the rows in its dtype; ValueError: scales for that."""
+        not quantised, the rows in its dtype; ValueError: scales for that, and rows of a cache with a plane that are no
+        whole pages."""
         if self.cache_format is not None:
+            if self.cache_format.plane and rows.dim() > 1 and rows.shape[-2] != self.page_size:
+                raise ValueError(f"rows: need whole pages, [..., {self.page_size}, {self.query_dim}]")
             return self.cache_format.pack(rows, scales)
         if scales is not None:
             raise ValueError(f"{self.name}: its cache has no scales")

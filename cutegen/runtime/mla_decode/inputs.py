@@ -54,15 +54,15 @@ def draw_inputs(
     other's contents. cache_format: the CacheFormat of a quantised cache."""
     import torch
 
-    batch, kv_len = dims["batch"], dims["kv_len"]
+    batch, kv_len, dim = dims["batch"], dims["kv_len"], row_dim(cache_format)
     lengths = torch.tensor(draw_lengths(draw.lengths, batch, kv_len), dtype=torch.int32)
     width = -(-kv_len // page_size)
     pages = batch * width + SPARE_PAGES
     layers = 3 if draw.pitch else 1
     if cache_format is None:
-        pool = torch.full((pages, layers, page_size, QUERY_DIM), float("nan"), dtype=dtype, device=device)
+        pool = torch.full((pages, layers, page_size, dim), float("nan"), dtype=dtype, device=device)
     else:  # NaN of every type that a part has
-        row = cache_format.row_bytes
+        row = cache_format.token_bytes
         pool = torch.full((pages, layers, page_size, row), 0xFF, dtype=torch.uint8, device=device)
     cache = pool[:, layers // 2]
     table = torch.randperm(pages)[: batch * width].view(batch, width)
@@ -71,7 +71,7 @@ def draw_inputs(
     used = table[(torch.arange(width) * page_size < lengths.view(-1, 1))].to(device)
     lead = (len(used), page_size)
     if cache_format is None:
-        cache[used] = torch.randn(*lead, QUERY_DIM, dtype=dtype, device=device)
+        cache[used] = torch.randn(*lead, dim, dtype=dtype, device=device)
     else:
         cache[used] = draw_rows(cache_format, lead, device)
     if draw.peaked:
@@ -86,15 +86,23 @@ def draw_inputs(
     cache[ragged] = cache[ragged].masked_fill(
         ~valid[partial].unsqueeze(-1), float("nan") if cache_format is None else 0xFF
     )
+    if cache_format is not None:
+        laid = cache_format.lay_out(cache)
+        cache = (cache.flatten(-2) if cache_format.plane else cache).copy_(laid)
     padded = torch.tensor(GARBAGE, dtype=torch.int64)[torch.randint(len(GARBAGE), (batch, width + SPARE_COLUMNS))]
     padded[:, :width] = torch.where(torch.arange(width) * page_size < lengths.view(-1, 1), table, padded[:, :width])
-    q = torch.randn(batch, dims["query_len"], dims["heads"], QUERY_DIM, dtype=dtype, device=device)
+    q = torch.randn(batch, dims["query_len"], dims["heads"], dim, dtype=dtype, device=device)
     return q, cache, padded.int().to(device), lengths.to(device)
 
 
+def row_dim(cache_format: Any) -> int:
+    """Values of a row of the cache."""
+    return QUERY_DIM if cache_format is None else int(cache_format.dim)
+
+
 def draw_rows(cache_format: Any, lead: tuple[int, ...], device: str, factor: float = 1.0) -> Any:
-    """Rows u8[*lead, row_bytes] of a quantised cache: each finite byte of e4m3 equally often, scales that bf16 rounds,
-    rotary values N(0, 1). factor: of all values."""
+    """Rows u8[*lead, token_bytes] of a quantised cache, as `assemble` has them: each finite byte of e4m3 equally often,
+    scales that bf16 rounds, or powers of two, rotary values N(0, 1). factor: of all values."""
     import torch
 
     def draw_bytes(count: int, least: int = 0) -> Any:
@@ -105,9 +113,10 @@ def draw_rows(cache_format: Any, lead: tuple[int, ...], device: str, factor: flo
     if cache_format.per_tensor:  # a row has no factor of its own
         least = LARGE if factor > 1.0 else 0
         return cache_format.assemble(draw_bytes(LATENT_DIM, least), None, draw_bytes(ROPE_DIM, least))
-    latent = draw_bytes(LATENT_DIM)
-    scales = torch.exp2(torch.empty(*lead, cache_format.scales, device=device).uniform_(*SCALE_RANGE)) * factor
-    return cache_format.assemble(latent, scales, torch.randn(*lead, ROPE_DIM, device=device) * factor)
+    latent = draw_bytes(cache_format.latent_dim)
+    powers = torch.empty(*lead, cache_format.scales, device=device).uniform_(*SCALE_RANGE)
+    scales = torch.exp2(powers.round() if cache_format.scale_dtype == "e8m0" else powers) * factor
+    return cache_format.assemble(latent, scales, torch.randn(*lead, cache_format.rope_dim, device=device) * factor)
 
 
 def draw_sink(heads: int) -> Any:

@@ -67,7 +67,6 @@ from cutegen.runtime.mla_decode.inputs import (
     EQUAL,
     LATENT_DIM,
     ONE_SCALE,
-    QUERY_DIM,
     Draw,
     crest_factor,
     draw_inputs,
@@ -177,14 +176,17 @@ class MlaPlan(MlaDispatch):
         q, cache, table, lengths = draw_keys(
             draw, extents, self.page_size, torch_dtype(self.dtype), self.device, self.cache_format
         )
-        queries = (q[..., :LATENT_DIM].contiguous(), q[..., LATENT_DIM:].contiguous()) if self.split_q else (q,)
+        queries: tuple[Any, ...] = (q,)
+        if self.split_q:
+            latent = self.extents["latent_dim"]
+            queries = (q[..., :latent].contiguous(), q[..., latent:].contiguous())
         scales: tuple[Any, ...] = ()
         if self.has_scale:
             import torch
 
             scales = (torch.full((1,), ONE_SCALE, device=self.device),)
         sinks = (draw_sink(extents["heads"]).to(self.device),) if self.has_sink else ()
-        return (*queries, cache, table, lengths, *scales, *sinks, QUERY_DIM**-0.5)
+        return (*queries, cache, table, lengths, *scales, *sinks, self.query_dim**-0.5)
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         longest = max(1, self._longest(inputs))
@@ -218,9 +220,9 @@ class MlaPlan(MlaDispatch):
         seen = sum(max(0, n - (query_len - 1) + t) for n in lengths for t in tokens)
         rows = query_len * heads
         return (
-            2 * heads * seen * (QUERY_DIM + LATENT_DIM),
+            2 * heads * seen * (self.query_dim + LATENT_DIM),
             sum(lengths) * self.row_bytes  # the cache, once
-            + batch * rows * (QUERY_DIM + LATENT_DIM) * 2  # q and out
+            + batch * rows * (self.query_dim + LATENT_DIM) * 2  # q and out
             + batch * rows * 4,  # lse
         )
 

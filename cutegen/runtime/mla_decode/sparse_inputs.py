@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cutegen.runtime.mla_decode.inputs import PEAK, QUERY_DIM, SPARE_PAGES, Draw, draw_lengths, draw_rows
+from cutegen.runtime.mla_decode.inputs import PEAK, SPARE_PAGES, Draw, draw_lengths, draw_rows, row_dim
 
 ROOM = 4  # rows of a request in the cache for each index of a token: of so many the keys are a selection
 NONE = -1  # an index without a key
@@ -20,7 +20,7 @@ def draw_sparse_inputs(
     within its token's length names, and beyond a length indices of any value."""
     import torch
 
-    batch, query_len, topk = dims["batch"], dims["query_len"], dims["topk"]
+    batch, query_len, topk, dim = dims["batch"], dims["query_len"], dims["topk"], row_dim(cache_format)
     width = -(-ROOM * topk // page_size)  # pages of a request
     pages, layers = batch * width + SPARE_PAGES, 3 if draw.pitch else 1
     table = torch.randperm(pages)[: batch * width].view(batch, 1, width)
@@ -40,23 +40,26 @@ def draw_sparse_inputs(
     live = (place < lengths[..., None]) & (indices >= 0) & (indices < pages * page_size)
     used = indices[live].unique()
     if cache_format is None:
-        pool = torch.full((pages, layers, page_size, QUERY_DIM), float("nan"), dtype=dtype, device=device)
+        pool = torch.full((pages, layers, page_size, dim), float("nan"), dtype=dtype, device=device)
     else:  # NaN of every type that a part has
-        pool = torch.full((pages, layers, page_size, cache_format.row_bytes), 0xFF, dtype=torch.uint8, device=device)
+        pool = torch.full((pages, layers, page_size, cache_format.token_bytes), 0xFF, dtype=torch.uint8, device=device)
     cache = pool[:, layers // 2]
 
     def fill(rows: Any, factor: float) -> None:
         at = (rows // page_size).to(device), (rows % page_size).to(device)
         if cache_format is None:
-            cache[at] = torch.randn(len(rows), QUERY_DIM, dtype=dtype, device=device) * factor
+            cache[at] = torch.randn(len(rows), dim, dtype=dtype, device=device) * factor
         else:
             cache[at] = draw_rows(cache_format, (len(rows),), device, factor)
 
     fill(used, 1.0)
     if draw.peaked:
         fill(indices[live & (place >= lengths[..., None] - 2)].unique(), PEAK)
+    if cache_format is not None:
+        laid = cache_format.lay_out(cache)
+        cache = (cache.flatten(-2) if cache_format.plane else cache).copy_(laid)
     anything, rows = torch.randint(-(2**31), 2**31, indices.shape), torch.randint(pages * page_size, indices.shape)
     garbage = torch.where(torch.rand(indices.shape) < 0.5, anything, rows)  # rows that exist as well
     indices = torch.where(place < lengths[..., None], indices, garbage).int()
-    q = torch.randn(batch, query_len, dims["heads"], QUERY_DIM, dtype=dtype, device=device)
+    q = torch.randn(batch, query_len, dims["heads"], dim, dtype=dtype, device=device)
     return q, cache, indices.to(device), lengths.to(device)
