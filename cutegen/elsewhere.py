@@ -130,10 +130,10 @@ DTYPES: Mapping[str, str] = {
         _FOUR_BITS,
     ),
     **_each("tf32 tfloat32", TF32),
-    "nvfp4": "on sm_100a e2m1 operands have scales e4m3[m, k/16] (docs/blackwell.md)",
-    "mxfp4": "on sm_100a e2m1 operands have scales e8m0[m, k/32] (docs/blackwell.md)",
-    "mxfp8": "on sm_100a e4m3 operands can have scales e8m0[m, k/32] (docs/blackwell.md); Hopper has no block-scaled "
-    "MMA, but e4m3 operands can have an f32 scale for 128 elements (docs/eight-bit.md)",
+    "nvfp4": "on sm_100a and sm_120a e2m1 operands have scales e4m3[m, k/16] (docs/blackwell.md)",
+    "mxfp4": "on sm_100a and sm_120a e2m1 operands have scales e8m0[m, k/32] (docs/blackwell.md)",
+    "mxfp8": "on sm_100a and sm_120a e4m3 operands can have scales e8m0[m, k/32] (docs/blackwell.md); Hopper has no "
+    "block-scaled MMA, but e4m3 operands can have an f32 scale for 128 elements (docs/eight-bit.md)",
     **_each("f64 fp64 double float64", "there is no f64; accumulators and epilogues are f32"),
     **_each("i16 int16 short u32 uint32 int", "indices and counts are i32"),
     **_each("u8 uint8", "unsigned operands are not supported; i8 is"),

@@ -28,7 +28,7 @@ pytestmark = [
 GENERATED = Path(__file__).parents[2] / "generated"
 SHIPPED = GENERATED / "gemm_bf16_sm120a"
 SM120 = PLAIN.replace("sm_90a", "sm_120a")
-RAGGED = {"m": 264, "n": 272, "k": 200}  # more k tiles than slots, and more tiles than CTAs
+RAGGED = {"m": 264, "n": 272, "k": 224}  # more k tiles than slots, and more tiles than CTAs
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in GENERATED.glob("gemm_*_sm120a")))
@@ -45,8 +45,8 @@ FORMS = {
     "bf16, m and n contiguous, two warpgroups to a tile": products(
         "bf16[k, m]", "bf16[k, n]", "warpgroups: {schedule: cooperative, consumer: {count: 2}}\n"
     ),
-    "e4m3": products("e4m3[m, k]", "e4m3[n, k]"),
-    "e5m2, narrow, short steps": products("e5m2[m, k]", "e5m2[n, k]", "tiling: {tile: [64, 48, 64]}\n"),
+    "e5m2 by e4m3, narrow, one step a slot": products("e5m2[m, k]", "e4m3[n, k]", "tiling: {tile: [64, 48, 32]}\n"),
+    "i8": products("i8[m, k]", "i8[n, k]", "tiling: {tile: [64, 64, 64]}\n"),
     "a tile that the epilogue reads, sums of rows and columns": products(
         "f16[m, k]",
         "f16[n, k]",
@@ -59,6 +59,18 @@ FORMS = {
         "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\ntiling: {swap_ab: true, tile: [128, 64, 64]}\n"
         "scheduler: dynamic_persistent\n",
     ).replace("d: bf16[m, n]", "d: bf16[m, n/2]"),
+    "MXFP8, parts of k": products(
+        "e4m3[m, k]",
+        "e5m2[n, k]",
+        "mainloop: (a * sa) @ (b * sb)\ntiling: {split_k: 2}\n",
+        "  sa: e8m0[m, k/32]\n  sb: e8m0[n, k/32]\n",
+    ),
+    "MXFP4, transposed, a tile that the epilogue reads": products(
+        "e2m1[l, m, k]",
+        "e2m1[l, n, k]",
+        "mainloop: (a * sa) @ (b * sb)\nepilogue: {d: acc + c}\ntiling: {swap_ab: true, tile: [128, 128, 128]}\n",
+        "  sa: e8m0[l, m, k/32]\n  sb: e8m0[l, n, k/32]\n  c: bf16[l, m, n]\n",
+    ).replace("d: bf16[m, n]", "d: bf16[l, m, n]"),
     "parts of k": products(
         "bf16[m, k]", "bf16[n, k]", "tiling: {split_k: 3, split_k_sum: ordered_parallel, tile: [128, 64, 64]}\n"
     ),
@@ -68,7 +80,8 @@ FORMS = {
 @pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
 def test_other_forms_are_right_in_two_orders(text: str) -> None:
     resolution = resolve_text(text)
-    assert list(found(lambda s: load_resolution(resolution, s), {"m": 136, "n": 144, "k": 208}, 2)) == [""] * 2
+    shape = {"m": 136, "n": 144, "k": 224, **({"l": 2} if "[l," in text else {})}
+    assert list(found(lambda s: load_resolution(resolution, s), shape, 2)) == [""] * 2
 
 
 def test_kernels_for_other_targets_are_the_same(tmp_path: Path) -> None:
@@ -119,3 +132,19 @@ BREAKS = [
 @pytest.mark.parametrize(("pattern", "by", "said"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS])
 def test_each_break_is_reported(pattern: str, by: str, said: str) -> None:
     assert_reported(said, found(functools.partial(load, SHIPPED), RAGGED, 3, mutate=replacing(pattern, by)))
+
+
+# Of scales, each of which a thread holds for others: MMAs are told who holds it, and which byte of it is meant.
+SCALE_BREAKS = [
+    ("scales are not loaded", r"cp\.async\.bulk\.tensor\.3d\.shared::cta\.global[^;]*;", "", 1, "deadlock"),
+    ("scales of other columns", r"(mma\.sync[^;]*), \{0, 3\};", r"\1, {0, 2};", 0, "wrong"),
+    ("scales of rows are taken for 1", r"ld\.shared\.b32\s+(%r\d+), [^;]*;", r"mov.b32 \1, 0x38383838;", 0, "wrong"),
+]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "by", "count", "said"), [b[1:] for b in SCALE_BREAKS], ids=[b[0] for b in SCALE_BREAKS]
+)
+def test_each_break_of_scales_is_reported(pattern: str, by: str, count: int, said: str) -> None:
+    package = functools.partial(load, GENERATED / "gemm_nvfp4_sm120a")
+    assert_reported(said, found(package, RAGGED, 2, mutate=replacing(pattern, by, count)))

@@ -11,7 +11,12 @@ from cutegen.run.check import check_kernel
 
 pytestmark = pytest.mark.gpu
 
-PACKAGES = sorted((Path(__file__).parents[2] / "generated").glob("gemm_*_sm120a"))
+# All but block-scaled ones: Hopper has no such instruction.
+PACKAGES = [
+    path
+    for path in sorted((Path(__file__).parents[2] / "generated").glob("gemm_*_sm120a"))
+    if "block_scale" not in (path / "kernel.py").read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)

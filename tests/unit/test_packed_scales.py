@@ -217,7 +217,7 @@ REFUSED = {
         NVFP4 | {"arch": "sm_90a", "sa": "f32[m]", "sb": "f32[n]"},
         "",
         "mma-dtypes",
-        "on sm_100a there is one with scales of blocks",
+        "on sm_100a and sm_120a there is one with scales of blocks",
     ),
     "4 by 8 bits": (NVFP4 | {"b": "e4m3[n, k]"}, "", "mainloop-scale", "no product e2m1 @ e4m3 with scales of e4m3"),
     "two kinds": (NVFP4 | {"sb": "e8m0[n, k/32]"}, "", "mainloop-scale", "declare it e4m3[n, k/16]"),

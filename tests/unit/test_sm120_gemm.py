@@ -46,6 +46,9 @@ def test_planned_code() -> None:
     eight = resolve_text(SM120.replace("bf16[m, k]", "e4m3[m, k]").replace("bf16[n, k]", "e4m3[n, k]")).resolved
     plan = plan_code(eight, eight.default)
     assert (plan.mma[0].opcode, plan.mma[0].step, plan.matrix_loads) == ("QMMA.16832", 128, 80)
+    scaled = resolve_file(ROOT / "specs" / "gemm_nvfp4_sm120a.yaml").resolved
+    plan = plan_code(scaled, scaled.default)
+    assert (plan.mma[0].opcode, plan.mma[0].step, plan.tma_loads) == ("OMMA.SF.16864", 16 * 4, 4)
 
 
 REFUSED = {
@@ -74,14 +77,24 @@ def tensors(a: str, b: str, more: str = "") -> str:
 
 
 SPECS = {
-    "fp8 of both kinds": (tensors("e4m3[m, k]", "e5m2[n, k]"), "mma-dtypes", "e4m3 @ e4m3, e5m2 @ e5m2"),
-    "int8": (tensors("i8[m, k]", "i8[n, k]"), "mma-dtypes", "kernels of sm_120a multiply no i8"),
     "fp8 with n contiguous": (tensors("e4m3[m, k]", "e4m3[k, n]"), "mma-major", "MMA reads e4m3 with k contiguous"),
     "scales along k": (
         tensors("e4m3[m, k]", "e4m3[n, k]", "  sa: f32[m, ceil(k/128)]@m\n  sb: f32[ceil(n/128), ceil(k/128)]\n")
         + "mainloop: (a * sa) @ (b * sb)\n",
         "sm120-spec",
         "f32 scales that vary along k on sm_120a",
+    ),
+    "a gated product with scales of blocks": (
+        tensors("e4m3[m, k]", "e4m3[n, k]", "  sa: e8m0[m, k/32]\n  sb: e8m0[n, k/32]\n").replace("m, n]", "m, n/2]")
+        + "mainloop: (a * sa) @ (b * sb)\nepilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}\n",
+        "sm120-spec",
+        "a gated product with scales of blocks on sm_120a",
+    ),
+    "a tile of several chunks of scales": (
+        tensors("e4m3[m, k]", "e4m3[n, k]", "  sa: e8m0[m, k/32]\n  sb: e8m0[n, k/32]\n")
+        + "mainloop: (a * sa) @ (b * sb)\ntiling: {tile: [128, 64, 128]}\n",
+        "packed-scales",
+        "tile n = 64 is not the 128 rows of a chunk of scales",
     ),
     "gathered rows": (gathered(SM120), "sm120-spec", "gathered rows on sm_120a"),
 }

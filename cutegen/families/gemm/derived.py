@@ -142,7 +142,7 @@ def cuts(problem: GemmProblem, c: Candidate) -> tuple[bool, bool]:
         return False, False
     axis = 0 if problem.ragged is problem.a else 1
     rows, peers = c.tile[axis], (c.multicast_a, c.multicast_b)[axis]
-    row_bytes = c.tile[2] * problem.ragged.dtype.bytes
+    row_bytes = problem.ragged.dtype.size(c.tile[2])
     piece = piece_rows(rows, row_bytes, peers)
     return piece < rows // peers, half_rows(rows, row_bytes, peers) < piece
 

@@ -270,16 +270,15 @@ class Placement:
 
     def check_mma(self, a: MatrixOperand, b: MatrixOperand, mma: Mma | None, arch: Arch) -> None:
         if mma is None:
-            works = "there are bf16 @ bf16, f16 @ f16, e4m3 "
-            works += "or e5m2 @ e4m3 or e5m2" if ("e4m3", "e5m2") in arch.mmas else "@ e4m3, e5m2 @ e5m2"
+            works = "there are bf16 @ bf16, f16 @ f16, e4m3 or e5m2 @ e4m3 or e5m2"
             if ("i8", "i8") in arch.mmas:
                 works += ", i8 @ i8"
             if scales := " or ".join(f"{t}[.., k/{block}]" for t, block in arch.list_scales(a.dtype, b.dtype)):
                 works = f"give both scales of blocks, {scales}, and write `mainloop: (a * sa) @ (b * sb)`"
             elif {a.dtype.name, b.dtype.name} == {"i8"}:
-                works = f"kernels of {arch.name} multiply no i8, as those of sm_90a and sm_100a do; {works}"
+                works = f"{arch.name} multiplies no i8, as sm_90a and sm_100a do; {works}"
             elif {a.dtype.name, b.dtype.name} == {"e2m1"}:
-                works = f"on sm_100a there is one with scales of blocks; {works}"
+                works = f"on sm_100a and sm_120a there is one with scales of blocks; {works}"
             elif a.dtype.bits != b.dtype.bits:
                 works = f"{elsewhere.MIXED}; {works}"
             elif {a.dtype.name, b.dtype.name} == {"f32"}:

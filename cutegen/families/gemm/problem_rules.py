@@ -80,7 +80,8 @@ CONTIGUOUS_BATCH = declare(
 MMA_DTYPES = declare(
     "mma-dtypes", "the operand dtypes have an MMA instruction",
     "WGMMA takes bf16 with bf16, f16 with f16 and any mix of e4m3 and e5m2, accumulating in f32, and i8 with i8, "
-    "accumulating in i32. It mixes no others. On sm_100a there is e2m1 with e2m1 as well, with scales of blocks.",
+    "accumulating in i32. It mixes no others. On sm_100a and sm_120a there is e2m1 with e2m1 as well, with scales of "
+    "blocks.",
     "a: bf16[m, k], b: f16[n, k]",
 )  # fmt: skip
 SCALE = declare(
@@ -89,9 +90,9 @@ SCALE = declare(
     "`f32[n]`, factor out of the sum and are applied in the epilogue. One value per row and block of k for the left "
     "operand, `f32[m, k/128]@m`, and one per block of rows and of k for the right one, `f32[n/128, k/128]`, are "
     "applied when f32 registers take the sum of the block; `ceil(n/128)` and `ceil(k/128)` let the last block be a "
-    "part. On sm_100a scales of both operands may have 8 bits, `e8m0[m, k/32]` and `e8m0[n, k/32]`, or, of e2m1 "
-    "operands, `e4m3[m, k/16]` and `e4m3[n, k/16]`: the tensor core multiplies by them. A scale has no dims that its "
-    "operand has not. One that is gathered with its operand, `(a * sa)[rows]`, may be contiguous either way.",
+    "part. On sm_100a and sm_120a scales of both operands may have 8 bits, `e8m0[m, k/32]` and `e8m0[n, k/32]`, or, of "
+    "e2m1 operands, `e4m3[m, k/16]` and `e4m3[n, k/16]`: the tensor core multiplies by them. A scale has no dims that "
+    "its operand has not. One that is gathered with its operand, `(a * sa)[rows]`, may be contiguous either way.",
     "mainloop: (a * sa) @ b   # with sa: f32[n]",
 )  # fmt: skip
 MMA_MAJOR = declare(

@@ -18,12 +18,10 @@ NVGPU = "cutlass.cute.nvgpu"
 
 class Lowering(Protocol):
     """trigger_gain: what was measured of letting the next kernel start early; "" where nobody measured it.
-    claims_tiles: whether clusters may claim tiles while the kernel runs. clusters: what `auto` proposes, and why.
-    device_modules: of cutegen.device, that handle its sums."""
+    claims_tiles: whether clusters may claim tiles while the kernel runs. clusters: what `auto` proposes, and why."""
 
     trigger_gain: str
     claims_tiles: bool
-    device_modules: tuple[str, ...]
     clusters: Mapping[tuple[int, int], str]
 
     def list_cores(self, problem: GemmProblem) -> Cores:
@@ -31,6 +29,9 @@ class Lowering(Protocol):
 
     def import_mma(self, problem: GemmProblem) -> Mapping[str, tuple[str, ...]]:
         """Names, by module, that have the classes of its MMAs and of what TMA does."""
+
+    def list_modules(self, problem: GemmProblem) -> tuple[str, ...]:
+        """Of cutegen.device: what handles products and sums."""
 
     def explain_sums(self, tiling: Any, d: Any) -> tuple[str, tuple[str, ...]]:
         """Title and lines about where sums are, of a ResolvedGemmTiling and its Derived numbers."""

@@ -107,7 +107,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
     cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.switches or mainloop.promoted_k else set()
     device_modules = {
-        **dict.fromkeys(lowering_of(problem).device_modules, True),
+        **dict.fromkeys(lowering_of(problem).list_modules(problem), True),
         "block_input": inputs.blocks,
         "direct_store": outputs.by_threads,
         "lane_scales": mainloop.block_scale,
@@ -133,10 +133,10 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         roles=tensor_memory_roles(problem, structure, load, packed, work, inputs, outputs, own_fields)
         if in_tensor_memory
         else RolesText(
-            load=load_role(load, work, boxes),
+            load=load_role(load, packed, work, boxes),
             gather=gather_role(gather, work),
             load_tiles=load_tiles_role(inputs, work),
-            consume=consume_role(mainloop, work, inputs, outputs, boxes, own_fields),
+            consume=consume_role(mainloop, packed, work, inputs, outputs, boxes, own_fields),
         ),
         work=work,
         a=a,

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from cutegen.families.gemm.derived import SLAB_ROWS
 from cutegen.families.gemm.features.gather.gather_text import GatherText
+from cutegen.families.gemm.features.packed_scales.packed_text import PackedText
 from cutegen.families.gemm.features.reductions.reduction_text import WORDS, ReductionsText
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.blocks import BlocksText
 from cutegen.families.gemm.text.boxes import BoxesText
 from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
-from cutegen.families.gemm.text.load import LoadText
+from cutegen.families.gemm.text.load import LoadText, RingTensor
 from cutegen.families.gemm.text.mainloop import MainloopText
 from cutegen.families.gemm.text.tensors import TileText
 from cutegen.families.gemm.text.work import WorkText
@@ -54,12 +55,13 @@ class RolesText:
         return tuple(role for role in (self.load, self.gather, self.load_tiles, self.multiply, self.consume) if role)
 
 
-def load_role(load: LoadText, work: WorkText, boxes: BoxesText | None) -> RoleText:
+def load_role(load: LoadText, packed: tuple[PackedText, ...], work: WorkText, boxes: BoxesText | None) -> RoleText:
+    loaded: tuple[RingTensor | PackedText, ...] = (*load.every, *packed)
     fields = (
-        *(_atom(x.end) for x in load.every),
+        *(_atom(x.end) for x in loaded),
         *(FieldText(atom.name, atom.kind, atom.note) for atom in load.piece_atoms),
-        *(_tensor(x.gmem, x.modes) for x in load.every),
-        *(_tensor(f"s{x.end}", x.ring_modes) for x in load.every),
+        *(_tensor(x.gmem, x.modes) for x in loaded),
+        *(_tensor(f"s{x.end}", x.ring_modes) for x in loaded),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *list_order(work),
         *(_box("box_in", boxes.loaded) if boxes and boxes.loaded else ()),
@@ -97,6 +99,7 @@ def load_tiles_role(inputs: InputsText, work: WorkText) -> RoleText | None:
 
 def consume_role(
     mainloop: MainloopText,
+    packed: tuple[PackedText, ...],
     work: WorkText,
     inputs: InputsText,
     outputs: OutputsText,
@@ -108,6 +111,7 @@ def consume_role(
         _field("mma", "cute.TiledMma"),
         _tensor("sA", "bM, bK, stages"),
         _tensor("sB", "bN, bK, stages"),
+        *(_tensor(f"s{x.end}", x.ring_modes) for x in packed),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *list_order(work),
         *(_partial_sums(work) if work.split else ()),

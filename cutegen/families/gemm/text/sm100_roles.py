@@ -40,10 +40,7 @@ def tensor_memory_roles(
     mma = FieldText("mma", "cute.TiledMma", "")
     tiles = (
         *(FieldText(f"s{x.end}", "cute.Tensor", f"({x.ring_modes})") for x in load.operands),
-        *(
-            FieldText(f"s{x.end}", "cute.Tensor", f"(words, chunks bK, chunks b{x.side.upper()}, stages)")
-            for x in packed
-        ),
+        *(FieldText(f"s{x.end}", "cute.Tensor", f"({x.ring_modes})") for x in packed),
     )
     loaded: tuple[RingTensor | PackedText, ...] = (*load.operands, *packed)
     return RolesText(

@@ -55,7 +55,7 @@ def box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
     tiles = boxed_tiles(problem)
     if tiles is None or rows == 0:
         return 0, 0
-    return rows, c.tile[0] * c.tile[2] * problem.a.dtype.bytes // (rows * tiles.dtype.bytes)
+    return rows, problem.a.dtype.size(c.tile[0] * c.tile[2]) // (rows * tiles.dtype.bytes)
 
 
 def boxes(problem: GemmProblem, c: Candidate) -> int:
@@ -71,7 +71,7 @@ def boxes_misfit(problem: GemmProblem, c: Candidate) -> Objection | None:
         return None
     remedy = f"use last_tile: {EPILOGUE_RINGS}"
     rows, columns = box(problem, c)
-    size = c.tile[0] * c.tile[2] * problem.a.dtype.bytes
+    size = problem.a.dtype.size(c.tile[0] * c.tile[2])
     what = f"a stage of `{problem.a.name}` has {size} B, of {tiles.dtype} {rows} rows x {columns} columns"
     row = (columns if tiles.n_major else rows) * tiles.dtype.bytes
     if row % SWIZZLES[0]:  # with narrower rows TMA moves more of them

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutegen.families.gemm.roles import Roles
     from cutegen.spec import TensorDecl
 
-ELSEWHERE = "or `arch: sm_100a`, whose tensor core multiplies by scales such as e8m0[m, k/32]"
+ELSEWHERE = "or `arch: sm_100a` or sm_120a, whose tensor cores multiply by scales such as e8m0[m, k/32]"
 
 
 def refuse_packed(

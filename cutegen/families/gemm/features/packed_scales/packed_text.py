@@ -29,6 +29,10 @@ class PackedText:
     def modes(self) -> str:
         return f"words, chunks k, chunks {self.side}" + ", batch" * self.batched
 
+    @property
+    def ring_modes(self) -> str:
+        return f"words, chunks bK, chunks b{self.side.upper()}, stages"
+
 
 def packed_text(problem: GemmProblem) -> tuple[PackedText, ...]:
     return tuple(

@@ -11,18 +11,19 @@ from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection, nearest
 from cutegen.runtime.gemm.scale_packing import BLOCKS, ROWS
 
-_RULE = Rule(
+PACKED = Rule(
     "packed-scales",
     "a tile of a block-scaled product has whole chunks of scales: columns in steps of 128, k in steps of 4 blocks",
     "Scales of 128 rows and 4 blocks of k lie together, a chunk, in memory as in tensor memory, and one tcgen05.cp "
-    "copies them. A gated product has chunks of first columns and chunks of second ones in a tile.",
+    "copies them. A gated product has chunks of first columns and chunks of second ones in a tile. On sm_120a, where "
+    "threads hold scales, a tile has one chunk of rows and one of columns.",
     "arch: sm_100a\n"
     "tensors: {a: 'e4m3[m, k]', b: 'e4m3[n, k]', sa: 'e8m0[m, k/32]', sb: 'e8m0[n, k/32]', d: 'bf16[m, n]'}\n"
     "mainloop: (a * sa) @ (b * sb)\ntiling: {tile: [128, 192, 128]}",
 )
 
 
-@BOOK.declare_form(_RULE, "tile", element=1, only="sm_100a")
+@BOOK.declare_form(PACKED, "tile", element=1, only="sm_100a")
 def packed_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     n, most = c.tile[1], arch.mma_n[1]
     if problem.packed_scales and problem.paired and n % (HALF * ROWS):
@@ -32,7 +33,7 @@ def packed_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
     return f"tile n = {n} is not a multiple of the {ROWS} rows of a chunk of scales", f"use {nearest(n, (ROWS, most))}"
 
 
-@BOOK.declare_form(_RULE, "tile", element=2, only="sm_100a")
+@BOOK.declare_form(PACKED, "tile", element=2)
 def packed_depth(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     k = c.tile[2]
     step = BLOCKS * problem.packed_scales[0].block if problem.packed_scales else 1

@@ -24,7 +24,6 @@ UNSET = "no setmaxnreg: a thread has what the CTA is launched with"
 class Sm100:
     trigger_gain = ""
     claims_tiles = False
-    device_modules = ("tensor_memory",)
     clusters = CLUSTERS
 
     def list_cores(self, problem: GemmProblem) -> Cores:
@@ -32,6 +31,9 @@ class Sm100:
 
     def import_mma(self, problem: GemmProblem) -> dict[str, tuple[str, ...]]:
         return {NVGPU: (*["OperandMajorMode"] * problem.mma.takes_majors, "cpasync", "tcgen05")}
+
+    def list_modules(self, problem: GemmProblem) -> tuple[str, ...]:
+        return ("tensor_memory",)
 
     def explain_sums(self, tiling: ResolvedGemmTiling, d: Derived) -> tuple[str, tuple[str, ...]]:
         problem, c, n = tiling.problem, tiling.framed, tiling.numbers

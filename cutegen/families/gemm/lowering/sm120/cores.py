@@ -12,4 +12,9 @@ CORES: Cores = (
     ("cooperative", 1, (64, 128, 64), "one warpgroup with few rows"),
     ("cooperative", 1, (64, 64, 64), "few rows and columns, for more tiles"),
 )
+# Of block-scaled products, whose tiles have one chunk of scales of 128 rows and one of 128 columns; sums, operands and
+# scales are more than one warpgroup has registers for.
+SCALED_CORES: Cores = (
+    ("cooperative", 2, (128, 128, 64), "one chunk of scales of rows and one of columns, for two warpgroups"),
+)
 CLUSTERS = {(1, 1): "TMA does not multicast here"}

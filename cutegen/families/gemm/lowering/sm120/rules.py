@@ -5,9 +5,11 @@ from __future__ import annotations
 from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.features.packed_scales.rules import PACKED
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection
+from cutegen.runtime.gemm.scale_packing import ROWS
 
 
 @BOOK.declare_form(
@@ -41,3 +43,20 @@ def no_cluster_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
     if not c.in_cluster:
         return None
     return f"split_k_sum = {c.split_k_sum}: kernels of {arch.name} have no clusters", "use ordered_parallel"
+
+
+def _one_chunk(problem: GemmProblem, c: Candidate, axis: int) -> Objection | None:
+    extent = c.tile[axis]
+    if not problem.packed_scales or extent == ROWS:
+        return None
+    return f"tile {'mn'[axis]} = {extent} is not the {ROWS} rows of a chunk of scales", f"use {ROWS}"
+
+
+@BOOK.declare_form(PACKED, "tile", element=0, only="sm_120a")
+def packed_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    return _one_chunk(problem, c, 0)
+
+
+@BOOK.declare_form(PACKED, "tile", element=1, only="sm_120a")
+def packed_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    return _one_chunk(problem, c, 1)

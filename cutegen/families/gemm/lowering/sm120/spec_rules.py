@@ -32,5 +32,9 @@ def refuse_unsupported(doc: SpecDocument, problem: GemmProblem) -> Iterator[Diag
 def _unsupported(problem: GemmProblem) -> Iterator[tuple[KeyPath, str]]:
     if problem.gather:
         yield ("mainloop",), "a product of gathered rows"
+    if problem.packed_scales and problem.paired:
+        yield ("epilogue",), "a gated product with scales of blocks"
+    if problem.packed_scales and problem.groups and problem.groups.form == "offsets":
+        yield ("groups",), "a product of groups that begin anywhere, with scales in chunks of 128 rows,"
     if problem.scaled_k:
         yield ("mainloop",), "a product with f32 scales that vary along k"

@@ -23,7 +23,6 @@ from cutegen.model.smem import SmemField
 class Sm90:
     trigger_gain = "3% with up to 512 rows"
     claims_tiles = True
-    device_modules: tuple[str, ...] = ("accumulator",)
     clusters = CLUSTERS
 
     def list_cores(self, problem: GemmProblem) -> Cores:
@@ -31,6 +30,9 @@ class Sm90:
 
     def import_mma(self, problem: GemmProblem) -> dict[str, tuple[str, ...]]:
         return {NVGPU: (*["OperandMajorMode"] * problem.mma.takes_majors, "cpasync", "warpgroup")}
+
+    def list_modules(self, problem: GemmProblem) -> tuple[str, ...]:
+        return ("accumulator",)
 
     def explain_sums(self, tiling: ResolvedGemmTiling, d: Derived) -> tuple[str, tuple[str, ...]]:
         c = tiling.candidate

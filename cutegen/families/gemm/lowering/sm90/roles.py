@@ -12,7 +12,7 @@ from cutegen.model.kernel import IDLE, Role, Warps
 
 def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     scale = [problem.row_scale[0].name] if problem.row_scale and not problem.gathers_row_scale else []
-    loaded = [t.name for t in problem.by_tma] + scale
+    loaded = [*(t.name for t in problem.by_tma), *(s.name for s in problem.packed_scales), *scale]
     load = f"loads tiles of {', '.join(loaded[:-1])}{' and ' * (len(loaded) > 1)}{loaded[-1]} by TMA"
     load += "".join(feature.loads(problem, c) for feature in FEATURES)
     roles = [Role(LOAD_WARP, c.producer_registers, load)]
