@@ -37,6 +37,7 @@ def on_cpu(plan: BasePlan) -> Any:
             def kernel(*values: Any) -> None:
                 given = iter(values)
                 inputs = [None if i in gone else next(given) for i in range(len(self.inputs))]
+                self._refuse(self.inputs, inputs)  # strides too, which a compiled call looks at
                 outputs = self.order_results(inputs, [next(given) for _ in self.fresh_outputs])
                 wide = [v.double() if hasattr(v, "double") else v for v in inputs]
                 for output, result in zip(outputs, self._reference(*wide)):

@@ -29,15 +29,22 @@ SMALL = Sizes(hidden=128, heads=2, kv_heads=1, head_dim=64, feed_forward=128)
 
 
 def executed(plan: Any) -> Any:
-    """The plan on the machine, its weights ready before the wait for the kernel in front, as the specs promise."""
+    """The plan on the machine, its weights ready before the wait for the kernel in front, as the specs promise. It
+    refuses what a compiled call does, strides too."""
     simulation = Simulation(sm_count=2)
     simulation.ready = [i for i, argument in enumerate(plan.inputs) if argument.name in ("b", "w")]
-    return simulate(plan, simulation)
+    simulated = simulate(plan, simulation)
+
+    def call(*inputs: Any) -> Any:
+        simulated._refuse(simulated.inputs, inputs)
+        return simulated.kernel_fn(*inputs)
+
+    return call
 
 
 def test_a_layer_of_compiled_kernels() -> None:
     torch.manual_seed(0)
-    kernels = {role: executed(plan).kernel_fn for role, plan in load_plans("e4m3").items()}
+    kernels = {role: executed(plan) for role, plan in load_plans("e4m3").items()}
     weights, held = make_weights(SMALL, "e4m3", "cpu"), Problem("e4m3", 3, 20).make_cache(SMALL, "cpu")
     attention, x = Attention(SMALL, 21, "cpu"), torch.randn(3, SMALL.hidden).bfloat16()
     wide = held._replace(keys=held.keys.float(), values=held.values.float())

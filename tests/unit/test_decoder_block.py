@@ -120,9 +120,12 @@ def operators() -> Iterator[None]:
 
 @pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("form", SPECS)
-def test_operators_compile_into_one_graph(form: Any) -> None:
-    """With plans that launch on the CPU; what they allocate for fake tensors is what they compute."""
-    weights, attention, held, x = make(form, 6, 40)
+@pytest.mark.parametrize("tokens", [1, 6])
+def test_operators_compile_into_one_graph(form: Any, tokens: int) -> None:
+    """With plans that launch on the CPU, and refuse what kernels do; what they allocate for fake tensors is what they
+    compute."""
+    torch.compiler.reset()
+    weights, attention, held, x = make(form, tokens, 40)
     on_cpus = {role: on_cpu(plan) for role, plan in plans(form).items()}
     layer = GeneratedLayer(weights, attention, {r: p.register_torch_op(f"decoder_{r}") for r, p in on_cpus.items()})
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

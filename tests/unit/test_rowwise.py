@@ -14,6 +14,7 @@ from cutegen.families.registry import load_family
 from cutegen.render import render_package, write_package
 from cutegen.resolve import resolve_file
 from cutegen.run.subject import load_subject
+from cutegen.runtime.arguments import allocate
 from cutegen.runtime.rowwise.plan import UNLIMITED
 from cutegen.spec import parse_spec
 
@@ -156,6 +157,15 @@ def test_blocks_have_the_scales_that_the_gemm_of_such_blocks_reads() -> None:
     norm = torch.nn.functional.rms_norm(h.float(), (272,), eps=1e-6)
     wide = scale.repeat_interleave(128, -1)[:, :272]
     torch.testing.assert_close(q.float() * wide, norm, rtol=2**-4, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["add_rmsnorm_quant_block128_sm90a", "silu_mul_quant_block128_sm90a"])
+def test_rows_of_scales_are_as_far_apart_as_products_read_them(name: str) -> None:
+    """sa of gemm_e4m3_block128_sm90a refuses others, as of one row without a gap behind it."""
+    arg, read = reference(name).outputs[-1], reference("gemm_e4m3_block128_sm90a").inputs[2]
+    assert (read.name, read.align, read.contiguous, read.padded) == ("sa", arg.align, arg.contiguous, arg.padded)
+    for m, apart in ((1, 4), (6, 8), (64, 64)):
+        assert allocate(arg, {"m": m, "n": 384}, "cpu").stride() == (1, apart)
 
 
 def test_values_of_rows_and_numbers_have_their_places() -> None:

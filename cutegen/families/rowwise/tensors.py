@@ -167,7 +167,9 @@ class RowTensors:
         half = self.is_half(decl)
         if dims and decl.shape[-1].divided and not half:
             inner = [d.name if d.kind == "name" else d.text for d in decl.shape].index(decl.inner)
-            return TensorArg(name, decl.dtype.torch, dims, inner, align=decl.dtype.bytes)
+            scales = inner < len(dims) - 1  # of an operand, whose rows products read by TMA
+            align = VECTOR_BYTES if scales else decl.dtype.bytes
+            return TensorArg(name, decl.dtype.torch, dims, inner, align=align, padded=scales)
         if not dims or not (half or dims[-1] == self.columns):  # element by element
             return TensorArg(name, decl.dtype.torch, dims, len(dims) - 1 if dims else None, align=decl.dtype.bytes)
         align = min(VECTOR_BYTES, vector * decl.dtype.bytes)

@@ -314,7 +314,7 @@ def _fake_argument(p: RowProblem, arg: TensorArg) -> FakeArgument:
     count = -(-extent // divisor) if isinstance(extent, int) else 0
     last = count if count > 1 else Symbol("", "", arg.multiple)
     rows = tuple(known_extent(d, p.dims[d]) for d in arg.dims[:-1])
-    multiple = dtype.fit(arg.align) if arg.multiple > 1 else 1
+    multiple = dtype.fit(arg.align) if arg.multiple > 1 or arg.padded else 1
     return FakeArgument(p.describe(arg), dtype.cutlass, (*rows, last), arg.contiguous, arg.align, multiple)
 
 
