@@ -80,15 +80,15 @@ HELD = {
     "files with the knob pdl": 65,
     "files with the feature split_k": 23,
     "files with the feature gather": 88,
-    "files with the feature groups": 97,
+    "files with the feature groups": 98,
     "files with the feature block_scales": 19,
     "files with the feature reductions": 75,
-    "files with the feature load_ahead": 51,
+    "files with the feature load_ahead": 52,
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 70553,
-    "lines of templates/": 6976,
+    "lines of cutegen/": 70745,
+    "lines of templates/": 7015,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

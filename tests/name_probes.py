@@ -282,6 +282,7 @@ GEMM += [gemm_specs.PLAIN.replace("sm_90a", "[sm_90a, sm_100a]")]
 OF_BOTH = gemm_specs.PLAIN.replace("  d:", "  r: f32[m]\n  c: f32[n]\n  d:")
 OF_BOTH += "epilogue: {r: 'sum(acc, n)', c: 'max(acc, m)', d: acc}\n"
 GEMM += [OF_BOTH.replace("sm_90a", "sm_100a")]
+GEMM += [gemm_specs.PLAIN.replace("sm_90a", "sm_100a") + "scheduler: clc\ntiling: {cluster: [1, 1]}\n"]
 # With what else `auto` takes for other extents: several modules, and tilings that a call chooses among.
 PORTFOLIOS = (
     gemm_specs.PLAIN,

@@ -53,8 +53,8 @@ class Opcodes:
 
     mma_wait: for groups of MMAs. tma_load, tma_store, tma_add: of tensors. pdl_wait, pdl_trigger: of programmatic
     dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. scale_copy: from shared to
-    tensor memory. matrix_load: ldmatrix. atomics: on global memory. wide_load, wide_store: of 16 bytes of it.
-    memory: up to the first dot, what accesses global memory (LD and ST any memory).
+    tensor memory. launch_query: of cluster launch control. matrix_load: ldmatrix. atomics: on global memory. wide_load,
+    wide_store: of 16 bytes of it. memory: up to the first dot, what accesses global memory (LD and ST any memory).
     """
 
     mma_wait: str = ""
@@ -66,6 +66,7 @@ class Opcodes:
     mbarrier_init: str = "SYNCS.EXCH.64"
     cluster_store: str = "STAS.128"
     scale_copy: str = "UTCCP"
+    launch_query: str = "UGETNEXTWORKID"
     matrix_load: str = "LDSM"
     atomics: tuple[str, ...] = ("ATOMG", "REDG")
     wide_load: str = "LDG.E.128"

@@ -71,6 +71,9 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         found = facts.count(ops.scale_copy)
         meaning = "scales of a k tile do not reach tensor memory by the planned copies"
         yield Check("scale-copy", str(plan.scale_copies), str(found), found == plan.scale_copies, meaning)
+    if plan.launch_queries:
+        found = facts.count(ops.launch_query)
+        yield _present("launch-query", found, plan.launch_queries, "tiles are not taken by cluster launch control")
     if plan.matrix_loads:
         found = facts.count(ops.matrix_load)
         yield _present("ldmatrix", found, plan.matrix_loads, "warps do not read their operands by ldmatrix")

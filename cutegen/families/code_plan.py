@@ -27,8 +27,9 @@ class CodePlan:
     many places that load by TMA. atomics: at least that many places change global memory atomically. cluster_stores: at
     least that many places store 16 bytes in the shared memory of another CTA. mbarriers: exactly so many are made.
     wide_loads, wide_stores: at least that many places load, and store, 16 bytes of global memory.
-    scale_copies: exactly so many copies of scales to tensor memory. matrix_loads: at least that many places read
-    matrices of shared memory into the registers of a warp. absent: opcodes that there are none of:
+    launch_queries: at least that many queries of cluster launch control. scale_copies: exactly so many copies of scales
+    to tensor memory. matrix_loads: at least that many places read matrices of shared memory into the registers of a
+    warp. absent: opcodes that there are none of:
     conversions, where values are decoded by bits.
     fewer_registers: what to write for fewer of them; "": nothing is known.
     """
@@ -51,6 +52,7 @@ class CodePlan:
     tma_adds: int = 0
     mbarriers: int = 0
     scale_copies: int = 0
+    launch_queries: int = 0
     matrix_loads: int = 0
     absent: tuple[str, ...] = ()
     wide_loads: int = 0

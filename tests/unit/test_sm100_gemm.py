@@ -90,7 +90,7 @@ REFUSED = {
     "pair without its cluster": ("tiling: {cluster: [1, 1], mma_ctas: 2}\n", "cta-pair", "cluster [1, 1]"),
     "split": ("tiling: {split_k: 2}\n", "sm100-knobs", "split-K"),
     "transposed": ("tiling: {swap_ab: true}\n", "sm100-knobs", "transposed products"),
-    "scheduler": ("scheduler: dynamic_persistent\n", "sm100-knobs", "dynamic schedulers"),
+    "scheduler": ("scheduler: dynamic_persistent\n", "launch-control", "claim no tiles from a counter"),
     "stages": ("tiling: {tile: [128, 256, 64]}\npipeline: {stages: 9}\n", "smem-capacity", "9 stages"),
     "warpgroups": ("warpgroups: {consumer: {count: 2}}\n", "sm100-spec", "warpgroups"),
     "device": ("device: h200\n", "device-arch", "h200 runs sm_90a, the spec is for sm_100a"),

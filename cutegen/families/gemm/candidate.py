@@ -22,7 +22,7 @@ Schedule: TypeAlias = Literal["cooperative", "pingpong"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 RasterOrder: TypeAlias = Literal["along_m", "along_n"]
 RASTER_ORDERS: tuple[RasterOrder, ...] = get_args(RasterOrder)
-Scheduler: TypeAlias = Literal["static_persistent", "dynamic_persistent"]
+Scheduler: TypeAlias = Literal["static_persistent", "dynamic_persistent", "clc"]
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
 Never: TypeAlias = Literal["never"]
 NEVER: Never = "never"
@@ -88,7 +88,12 @@ class Candidate(gather.Gather, split_k.SplitK, last_tile.LastTile, load_ahead.Lo
 
     @property
     def dynamic(self) -> bool:
-        """Whether CTAs get their tiles from a counter."""
+        """Whether CTAs get their tiles when they are ready for one."""
+        return self.scheduler != "static_persistent"
+
+    @property
+    def counts_tiles(self) -> bool:
+        """Whether they claim them from a counter in global memory."""
         return self.scheduler == "dynamic_persistent"
 
     @property

@@ -20,6 +20,7 @@ EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
 CROWDED_ACCUMULATORS, CROWDED_BY_THREE = 128, 64
 COLUMN_BYTES = 128  # of scales in a column of tensor memory: of 32 lanes, which the others repeat
 QUEUE_STAGES = 4  # of tile indices: readers may be that many tiles apart
+ANSWER_BYTES = 16  # of cluster launch control
 QUEUE_COUNTERS = 2  # the next claim, and the clusters that are done
 
 

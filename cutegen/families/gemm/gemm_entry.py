@@ -124,6 +124,8 @@ PICKS = 64  # that a thread remembers
 def c_entry(plan: Any, translate: Translator) -> CEntry | str:
     """Of a plan of runtime/gemm/plan.py."""
     keys = tuple(plan.tilings)
+    if any(tiling.clc for tiling in plan.tilings.values()):
+        return "its launches have a cluster for each tile, and keep to no budget of SMs"
     args = (*plan.inputs, *plan.fresh_outputs)
     return CEntry(
         extents=plan.dims,

@@ -10,6 +10,7 @@ from cutegen.arch.architecture import ACCESS_BYTES, TENSOR_ALIGN
 from cutegen.dtypes import DType
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import (
+    ANSWER_BYTES,
     QUEUE_STAGES,
     epilogue_tile,
     output_sources,
@@ -80,7 +81,13 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
         holds = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
         count = 2 * QUEUE_STAGES + 1
         fields.append(SmemField("queue_barriers", MBARRIER, count, "2 * t.queue_stages + 1", holds))
-        fields.append(SmemField("queue_indices", I32, QUEUE_STAGES, "t.queue_stages", f"i32 x {QUEUE_STAGES} stages"))
+        if c.counts_tiles:
+            holds = f"i32 x {QUEUE_STAGES} stages"
+            fields.append(SmemField("queue_indices", I32, QUEUE_STAGES, "t.queue_stages", holds))
+        else:
+            words, holds = ANSWER_BYTES // I32.bytes, f"{ANSWER_BYTES} bytes x {QUEUE_STAGES} stages"
+            source = f"{words} * t.queue_stages"
+            fields.append(SmemField("queue_answers", I32, words * QUEUE_STAGES, source, holds, ANSWER_BYTES))
     for o in program.operands:
         if o.kind in ("row_vector", "column_vector"):
             source, extent = (columns_source, columns) if o.kind == "row_vector" else (rows_source, rows)

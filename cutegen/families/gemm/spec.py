@@ -217,7 +217,8 @@ class GemmKnobs(TensorSpec):
     pipeline: Pipeline = Pipeline()
     warpgroups: Warpgroups = Warpgroups()
     scheduler: Scheduler | Auto = knob(
-        "How CTAs get their tiles: by position, or from a counter when they are ready for one."
+        "How CTAs get their tiles: by position; or, when they are ready for one, from a counter, or by cluster launch "
+        "control (clc), which cancels the launch of a cluster that has not begun and gives its tile to one that has."
     )
     tma: dict[str, Tma] = Field(default={}, description="Knobs of bulk copies, by tensor.")
     pdl: GemmPdl = GemmPdl()

@@ -129,6 +129,7 @@ def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, A
     numbers: dict[str, Any] = {name: value for name, (value, _) in _feature_numbers(problem, c).items()}
     if c.dynamic:
         numbers |= {"queue_stages": QUEUE_STAGES, "queue_readers": d.queue_readers}
+        numbers |= {} if c.counts_tiles else {"clc": True}
     scratch = _scratch(problem, c)
     if scratch or (c.swap_ab and problem.epilogue.reductions):
         numbers["covers"] = d.covers
@@ -142,7 +143,7 @@ def _feature_numbers(problem: GemmProblem, c: Candidate) -> dict[str, tuple[Any,
 
 def _scratch(problem: GemmProblem, c: Candidate) -> list[Buffer]:
     """In global memory, each of one name, for all that use it."""
-    queue = [Buffer("semaphores", (QUEUE_COUNTERS, 0), f"{QUEUE_COUNTERS} of the tile queue")] if c.dynamic else []
+    queue = [Buffer("semaphores", (QUEUE_COUNTERS, 0), f"{QUEUE_COUNTERS} of the tile queue")] if c.counts_tiles else []
     found: dict[str, Buffer] = {}
     for one in (*queue, *(buffer for feature in FEATURES for buffer in feature.scratch(problem, c))):
         if other := found.get(one.name):
@@ -154,12 +155,13 @@ def _scratch(problem: GemmProblem, c: Candidate) -> list[Buffer]:
 
 def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     others = "".join(feature.queue_readers(problem, c)[1] for feature in FEATURES)
-    loads = 1 + bool(problem.kernel_epilogue.tiles)
+    loads, clc = 1 + bool(problem.kernel_epilogue.tiles), c.dynamic and not c.counts_tiles
     sources = {
         **{name: source for name, (_, source) in _feature_numbers(problem, c).items()},
         **{buffer.name: buffer.source for buffer in _scratch(problem, c)},
         "queue_stages": "tiles that readers of the queue may be apart",
-        "queue_readers": f"{loads} load warps{others} + {{consumer_warps}}",
+        "clc": "scheduler",
+        "queue_readers": f"{loads} load warps{others}{' + the MMA warp' * clc} + {{consumer_warps}}",
         "covers": "tile x cluster, transposed: (m, n) of the product" if c.swap_ab else "tile x cluster, (m, n)",
     }
     return {field: sources[field] for field in _work_numbers(problem, c, derive(problem, c))}

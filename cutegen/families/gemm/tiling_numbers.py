@@ -52,6 +52,7 @@ def derive(problem: GemmProblem, c: Candidate) -> Derived:
     sub_m, sub_n = epilogue_tile(problem, c)
     regions, smem_bytes = smem_map(problem, c)
     readers = 1 + bool(problem.kernel_epilogue.tiles) + WARPS_PER_WARPGROUP * c.consumers
+    readers += problem.target.tensor_memory > 0  # a warp of its own multiplies
     readers += sum(feature.queue_readers(problem, c)[0] for feature in FEATURES)
     covers = (tile_m * c.cluster[0], tile_n * c.cluster[1])
     return Derived(

@@ -105,6 +105,13 @@ class ProductPlan(TensorOperands, DispatchedPlan):
     def least_sms(self, key: str) -> int:
         return int(self.tilings[key].cluster_size)
 
+    def limit_sms(self, sms: int | None, key: str, index: int) -> int:
+        count = super().limit_sms(sms, key, index)
+        if self.tilings[key].clc and count < (have := self._sm_counts[index]):
+            said = f"sms is {count}, and {key} has a launch with a cluster for each tile, which runs on all {have} SMs"
+            raise ValueError(f"{self.name}: {said}: use `scheduler: static_persistent` in the spec for a budget")
+        return count
+
     def _find_carrier(self, operands: Sequence[int], output: int) -> int:
         """The argument that may be empty where the output is not: an operand, unless the contracted dim is constant."""
         if isinstance(self.dims[self.reduced], int):

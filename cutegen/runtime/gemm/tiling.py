@@ -39,6 +39,7 @@ class GemmTiling:
     scratch: (in all, for each cluster tile).
     box: (rows, columns) of what a CTA's last tile is loaded and stored in at once, in a stage of A. box_bytes: that TMA
     loads for one.
+    clc: the launch has a cluster for each tile, and clusters take each other's: it keeps to no SM budget.
     mma_ctas: CTAs of one product. accumulators, tmem_columns: sums of a tile in tensor memory, and columns allocated.
     """
 
@@ -72,6 +73,7 @@ class GemmTiling:
     mma_ctas: int = field(default=1, metadata=SILENT)
     accumulators: int = field(default=0, metadata=SILENT)
     tmem_columns: int = field(default=0, metadata=SILENT)
+    clc: bool = field(default=False, metadata=SILENT)
 
     @property
     def scratch(self) -> tuple[str, ...]:

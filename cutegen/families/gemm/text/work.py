@@ -15,12 +15,14 @@ from cutegen.runtime.gemm.tiling import SCRATCH, GemmTiling
 class WorkText:
     """What the templates read as k.work.
 
-    in_cluster: CTAs of a cluster have the parts of a tile, exchange sums, and share out its epilogue. scheduler: the
-    class that orders tiles; order: names and classes of what else a role needs to go through its units. split_k_sum:
-    how partial sums are added, buffer: where they lie, in buffer_modes. scratch: names of the scratch arguments.
+    dynamic: tiles are handed out; clc: by cluster launch control. in_cluster: CTAs of a cluster have the parts of a
+    tile, exchange sums, and share out its epilogue. scheduler: the class that orders tiles; order: names and
+    classes of what else a role needs to go through its units. split_k_sum: how partial sums are added, buffer:
+    where they lie, in buffer_modes. scratch: names of the scratch arguments.
     """
 
     dynamic: bool
+    clc: bool
     in_cluster: bool
     scheduler: str
     order: tuple[tuple[str, str], ...]
@@ -46,10 +48,13 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     dynamic, split = structure.dynamic, structure.split_k_sum != "none"
     scratch = tuple(s for s in SCRATCH if s.name in first.scratch)
     order = [("split", "k_split.KSplit")] if split else []
-    order += [("queue", "tile_queue.TileQueue")] if dynamic else []
+    clc = dynamic and not structure.counts_tiles
+    queue = "launch_queue" if clc else "tile_queue"
+    order += [("queue", "launch_queue.LaunchQueue" if clc else "tile_queue.TileQueue")] if dynamic else []
     places = "parts - 1, tiles" if structure.split_k_sum == "ordered_parallel" else "tiles"
     return WorkText(
         dynamic=dynamic,
+        clc=clc,
         in_cluster=structure.in_cluster,
         scheduler="GroupedScheduler" if problem.groups else "TileScheduler",
         order=tuple(order),
@@ -61,7 +66,7 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
         device_modules=(
             *(["k_split"] if split else []),
             *(["cluster_sum"] if structure.in_cluster else []),
-            *(["tile_queue"] if dynamic else []),
+            *([queue] if dynamic else []),
         ),
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import Candidate, cluster_size
+from cutegen.families.gemm.derived import ANSWER_BYTES, QUEUE_STAGES
 from cutegen.families.gemm.lowering.sm100.tensor_memory import accumulators
 from cutegen.families.gemm.pipelines import K_TILE, SUBTILE, tile_ring
 from cutegen.families.gemm.problem import GemmProblem
@@ -15,8 +16,10 @@ from cutegen.model.kernel import Event, NamedBarrier, Pipeline, Role, Warps
 
 MMA_WARP = Warps("MMA warp", 1)
 TILE_LOAD_WARP = Warps("tile load warp", 2)
+SCHEDULER_WARP = Warps("scheduler warp", 3)
 EPILOGUE_WARPS = Warps("epilogue warps", WARPS_PER_WARPGROUP, WARPS_PER_WARPGROUP)
 IDLE = "idle; present because a warp reads the lanes of tensor memory that its place in a warpgroup says"
+CLAIM = "in CTA 0 of a cluster: asks for the launch of another cluster to be cancelled, whose tile is taken"
 MULTIPLY = (
     Event("once", True, "ALLOCATED"),
     Event("", True, "acc empty"),
@@ -39,12 +42,14 @@ def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
     multiplies = f"{'copies scales to tensor memory, ' * bool(problem.packed_scales)}multiplies into tensor memory"
     tiles = problem.kernel_epilogue.tiles
     loads = f"loads epilogue tiles of {' and '.join(t.name for t in tiles)} by TMA"
-    idle = Warps("idle warp", 3) if tiles else Warps("idle warps", 2, 2)
+    first, end = 2 + bool(tiles), SCHEDULER_WARP.first if c.dynamic else EPILOGUE_WARPS.first
+    idle = Warps(f"idle warp{'s' * (end - first > 1)}", first, end - first)
     return (
         Role(LOAD_WARP, 0, f"loads tiles of {', '.join(names)} and {last} by TMA"),
         Role(MMA_WARP, 0, f"{'in the first CTA of a pair: ' * pair}{multiplies}", MULTIPLY),
         *([Role(TILE_LOAD_WARP, 0, loads)] if tiles else []),
-        Role(idle, 0, IDLE),
+        *([Role(idle, 0, IDLE)] if end > first else []),
+        *([Role(SCHEDULER_WARP, 0, CLAIM)] if c.dynamic else []),
         Role(
             EPILOGUE_WARPS,
             0,
@@ -72,6 +77,14 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
     yield Pipeline("store", "TmaStore", "epilogue warps", "TMA", c.store_stages, size,
                    "all epilogue threads at a named barrier", "the storing warp waits until TMA has read the slot",
                    (EPILOGUE_WARPS,), (), each=SUBTILE)  # fmt: skip
+
+    if c.dynamic:
+        peers, tiles = cluster_size(c), (TILE_LOAD_WARP,) if problem.kernel_epilogue.tiles else ()
+        full = f"1 arrival and {ANSWER_BYTES} bytes by cluster launch control{', at every CTA' * (peers > 1)}"
+        empty = f"{d.queue_readers * peers - peers // 2 * pair} warps{' of all CTAs arrive at CTA 0' * (peers > 1)}"
+        yield Pipeline("queue", "LaunchControl", "scheduler warp", "all by tile", QUEUE_STAGES, ANSWER_BYTES, full,
+                       empty + " arrive" * (peers == 1), (SCHEDULER_WARP,),
+                       (LOAD_WARP, MMA_WARP, *tiles, EPILOGUE_WARPS), each="next tile")  # fmt: skip
 
 
 def list_barriers() -> tuple[NamedBarrier, ...]:

@@ -90,11 +90,33 @@ def shared_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None
     return _shared(c, "b", c.multicast_b)
 
 
+_LAUNCH_CONTROL = Rule(
+    "launch-control",
+    "tiles are handed out by cluster launch control on sm_100a, from a counter elsewhere; each arch has one of both",
+    "`scheduler: clc` launches a cluster for each tile, and clusters that are done take the tiles of those that have "
+    "not begun; sm_90a and sm_120a have no such instruction. How many tiles groups of rows make is known when the "
+    "kernel runs, so no launch has a cluster for each.",
+    "arch: sm_90a\nscheduler: clc",
+)
+
+
+@BOOK.declare_form(_LAUNCH_CONTROL, "scheduler")
+def launch_control(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not c.dynamic or (c.counts_tiles and not arch.tensor_memory):
+        return None
+    if c.counts_tiles:
+        return f"kernels of {arch.name} claim no tiles from a counter yet", "use clc, or static_persistent"
+    if not arch.tensor_memory:
+        return f"{arch.name} has no cluster launch control", "use dynamic_persistent"
+    if problem.groups:
+        return "groups of rows make a number of tiles that no launch knows", "use static_persistent"
+    return None
+
+
 # What kernels of sm_100a do without so far, by candidate field, and in words.
 _LACKING: dict[str, tuple[Any, str]] = {
     "swap_ab": (False, "transposed products"),
     "split_k": (1, "split-K"),
-    "scheduler": ("static_persistent", "dynamic schedulers"),
     "gather": ("none", "gathered rows"),
     "load_ahead_a": (False, "loads ahead of the wait"),
     "load_ahead_b": (False, "loads ahead of the wait"),
@@ -112,8 +134,7 @@ def _refuse_lacking(field: str, value: Any, words: str) -> None:
 LACKING = Rule(
     "sm100-knobs",
     "some knobs of sm_90a are not supported yet on sm_100a",
-    "Kernels of sm_100a go through their tiles in a static order, each with all of k, and with the first operand's "
-    "rows as rows of the tile.",
+    "Kernels of sm_100a go through their tiles with all of k, and with the first operand's rows as rows of the tile.",
     "arch: sm_100a\ntiling: {split_k: 2}",
 )
 for _field, (_value, _words) in _LACKING.items():
