@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 @click.option("--again", type=click.IntRange(LEAST_ROUNDS, MOST_ROUNDS), default=AGAIN_ROUNDS, show_default=True,
               metavar="N", help="Rounds of the second time.")  # fmt: skip
 @click.option("--sms", type=click.IntRange(1), metavar="N", help="Run the kernels on at most N SMs; baselines use all.")
+@click.option("--lock-clocks", "lock_mhz", type=click.IntRange(1, 10_000), metavar="MHZ",
+              help="Lock the SM clock meanwhile, where the driver lets this user; it is given back.")  # fmt: skip
 @click.option("-o", "--output", type=RESULT_FILE, metavar="FILE", help="Write the result, all samples in it, as JSON.")
 @html_option
 @svg_option
@@ -87,6 +89,7 @@ def bench(
     floor: float | None,
     again: int,
     sms: int | None,
+    lock_mhz: int | None,
     output: Path | None,
     html: Path | None,
     svg: Path | None,
@@ -114,7 +117,17 @@ def bench(
     console.keep_apart({"-o": output, "--html": html, "--svg": svg}, [*targets, old])
     before = load_result(old) if old else None
     settings = Settings(
-        rounds, slice_ms / 1e3, baselines, against, suite, sms, patience, behind=behind, floor=floor, again=again
+        rounds,
+        slice_ms / 1e3,
+        baselines,
+        against,
+        suite,
+        sms,
+        patience,
+        behind=behind,
+        floor=floor,
+        again=again,
+        lock_mhz=lock_mhz,
     )
     if suite:
         from cutegen.run.suite import load_suite, suite_folder
@@ -167,6 +180,7 @@ def bench_targets(
     the machine comes last. What files and baselines print goes to stderr."""
     from cutegen.run.bench import measure
     from cutegen.run.candidates import check_names
+    from cutegen.run.clocks import locked_clocks
     from cutegen.run.device import CudaDevice
     from cutegen.run.environment import describe_environment
     from cutegen.run.shapes import parse_shape
@@ -193,7 +207,9 @@ def bench_targets(
         known |= {t.path: load_subject(t.path) for t in targets if not t.arch}
         check_names(list(known.values()), settings.baselines, settings.against)
         subjects = [(known[t.path], t.measured_rows(known[t.path], settings.suite)) for t in targets]
-        return measure(subjects, shapes, CudaDevice(), describe_environment(), settings, on_progress, on_problem)
+        device, environment = CudaDevice(), describe_environment()
+        with locked_clocks(environment["gpu"]["uuid"], settings.lock_mhz):
+            return measure(subjects, shapes, device, environment, settings, on_progress, on_problem)
 
 
 def refuse_unrated(archs: Iterable[str]) -> None:
@@ -261,6 +277,7 @@ def repeat(targets: Sequence[Path], shapes: Sequence[str], settings: Any) -> str
         words += ["--floor", f"{settings.floor:g}"]
         words += ["--again", str(settings.again)] if settings.again != AGAIN_ROUNDS else []
     words += ["--sms", str(settings.sms)] if settings.sms else []
+    words += ["--lock-clocks", str(settings.lock_mhz)] if settings.lock_mhz else []
     return shlex.join([*words, "--rounds", str(settings.rounds), "--slice", f"{settings.slice_seconds * 1e3:g}"])
 
 

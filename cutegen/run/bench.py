@@ -49,7 +49,8 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """floor: a problem on which a kernel's speed has a lower end under it is measured once more, in `again` rounds."""
+    """floor: a problem on which a kernel's speed has a lower end under it is measured once more, in `again` rounds.
+    lock_mhz: what the SM clock is locked at; None: it is left alone."""
 
     rounds: int = ROUNDS
     slice_seconds: float = SLICE_MS / 1e3
@@ -61,6 +62,7 @@ class Settings:
     behind: Behind = "nothing"
     floor: float | None = None
     again: int = AGAIN_ROUNDS
+    lock_mhz: int | None = None
 
 
 def measure(
@@ -78,6 +80,8 @@ def measure(
     on_problem: gets the report so far after each problem.
     """
     notes: list[str] = []
+    if settings.lock_mhz:
+        notes.append(f"the SM clock was locked at {settings.lock_mhz} MHz")
     if others := device.other_processes():
         notes.append(f"{others} other processes use the GPU: do not trust these figures")
     on_progress("rates of this device")

@@ -116,11 +116,17 @@ def _driver_version(library: Any) -> str:
 
 def open_monitor(uuid: str) -> Monitor | None:
     """The monitor of the device with this UUID (as torch gives it); None where NVML does not know it."""
+    library, handle = open_device(uuid)
+    return Monitor(library, handle) if library else None
+
+
+def open_device(uuid: str) -> tuple[Any, Any]:
+    """NVML, and its handle of the device with this UUID; None and None where it does not know it."""
     library, handle = _open_nvml(), ctypes.c_void_p()
     name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
     if library is None or library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle)):
-        return None
-    return Monitor(library, handle)
+        return None, None
+    return library, handle
 
 
 def _open_nvml() -> Any:
