@@ -118,7 +118,7 @@ def test_other_architectures(
     spec: str, arch: str, help: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = validate(tmp_path, spec.replace("arch: sm_90a", f"arch: {arch}"), capsys)
-    archs = "`sm_90a`, `sm_100a` or `sm_103a`"
+    archs = "`sm_90a`, `sm_100a`, `sm_103a` or a list of names"
     if spec == PLAIN:
         archs = "`sm_90a`, `sm_100a`, `sm_103a`, `sm_120a`, `sm_121a` or a list of names"
     assert f"`arch` must be {archs}, not `{arch}`\n" in found

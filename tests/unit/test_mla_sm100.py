@@ -13,6 +13,7 @@ from cutegen.families.mla_decode.explain import explain
 from cutegen.families.mla_decode.lowering import plan_code
 from cutegen.families.mla_decode.tuning import MlaSpace
 from cutegen.render import render_package
+from cutegen.render.names_table import resolve_probe
 from cutegen.spec import load_text, parse_spec
 
 SM100 = MLA.replace("sm_90a", "sm_100a")
@@ -64,6 +65,38 @@ def test_the_kernel_of_sm_103a_is_that_of_sm_100a() -> None:
     ]
     first, second = (kernel.split("\n", 3)[3] for kernel in kernels)
     assert first == second.replace("sm_103a", "sm_100a")
+
+
+SEVERAL = MLA.replace("sm_90a", "[sm_90a, sm_100a]")
+
+
+def parts_of(text: str) -> tuple[Any, ...]:
+    return tuple(resolution.resolved for resolution in resolve_probe(text))
+
+
+def test_one_package_for_several_architectures() -> None:
+    hopper, blackwell = parts_of(SEVERAL + "for: {sm_90a: {variant: seesaw}, sm_100a: {split_kv: {max: 4}}}\n")
+    assert [hopper.variant, blackwell.variant] == ["seesaw", "pair"]
+    assert blackwell.tilings[0].numbers.max_splits == 4
+    files = render_package(hopper, blackwell).files
+    assert {"kernel_sm_90a.py", "kernel_sm_100a.py", "plan_sm_90a.py", "plan_sm_100a.py"} < files.keys()
+    assert "class Plan(PlanByArch)" in files["plan.py"]
+    assert "kernel_sm_100a" in files["plan_sm_100a.py"]
+    assert "seesaw" not in files["plan_sm_100a.py"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("warpgroups: {producer: {registers: 24}}\n", "write it under `for: {sm_90a: ...}`"),
+        ("for: {sm_100a: {variant: seesaw}}\n", "leave it `auto`"),
+        ("for: {sm_90a: {pdl: {ready: [block_table]}}}\n", "what is promised"),
+    ],
+)
+def test_what_several_architectures_cannot_have(more: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parts_of(SEVERAL + more)
+    assert said in caught.value.report()
 
 
 @pytest.mark.parametrize(

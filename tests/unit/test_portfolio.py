@@ -208,7 +208,7 @@ def test_choosing_is_quick_and_the_same_whatever_the_order_of_sets(text: str) ->
     assert not too_long(min(seconds for seconds, *_ in found), 3, RESOLVE, text, 20_000_000)
 
 
-def test_shipped_specs_build_at_most_160_kernels() -> None:
+def test_shipped_specs_build_at_most_175_kernels() -> None:
     start, built, picks = time.monotonic(), 0, 0
     for path in sorted((ROOT / "specs").glob("*.yaml")):
         if not path.name.endswith(".lock.yaml"):
@@ -218,5 +218,5 @@ def test_shipped_specs_build_at_most_160_kernels() -> None:
             modules = {t.module for t in resolved.built}
             assert {t.module for t in resolved.sample} == modules
     assert picks > built > 0
-    assert built <= 160
+    assert built <= 175
     assert time.monotonic() - start < 120

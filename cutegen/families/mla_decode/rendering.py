@@ -335,6 +335,8 @@ class PlanText:
     sink: bool
     piece: int
     requests: str
+    archs: tuple[str, ...]
+    module: str
 
 
 def plan_text(resolved: ResolvedMla) -> PlanText:
@@ -361,6 +363,8 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         sink=p.sink,
         piece=p.piece,
         requests=p.requests,
+        archs=resolved.archs,
+        module=resolved.tilings[0].module,
     )
 
 
@@ -378,12 +382,18 @@ def _operand_text(tensor: MlaTensor) -> OperandText:
     return OperandText(tensor.name, shape + tensor.is_, scalar=not tensor.dims)
 
 
-def render(resolved: ResolvedMla) -> dict[str, str]:
-    """The text of the package's modules, by file name."""
-    plan, own = plan_text(resolved), f"mla_decode/{ARCHS[resolved.arch].folder}"
-    return {
+def render(resolved: ResolvedMla, *others: ResolvedMla) -> dict[str, str]:
+    """The text of the package's modules, by file name. others: the same problem for more architectures."""
+    plan = plan_text(resolved)
+    texts = {
         "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=mla_call_text(resolved)),
         "__main__.py": render_template("_shared/main.py.jinja", p=plan),
-        "kernel.py": render_template(f"{own}/kernel.py.jinja", k=lowering_of(resolved.arch).kernel_text(resolved)),
-        "plan.py": render_template("mla_decode/plan.py.jinja", p=plan),
+        "plan.py": render_template("mla_decode/plan.py.jinja", p=plan, shared=True, own=not others),
     }
+    for of_arch in (resolved, *others):
+        folder, text = ARCHS[of_arch.arch].folder, lowering_of(of_arch.arch).kernel_text(of_arch)
+        texts[f"{of_arch.tilings[0].module}.py"] = render_template(f"mla_decode/{folder}/kernel.py.jinja", k=text)
+        if others:
+            own_plan = render_template("mla_decode/plan.py.jinja", p=plan_text(of_arch), shared=False, own=True)
+            texts[f"plan_{of_arch.arch}.py"] = own_plan
+    return texts

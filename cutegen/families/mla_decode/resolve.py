@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from cutegen.arch import ARCHS, Device
@@ -79,9 +79,8 @@ def _assemble(
     c: Candidate = decided.candidate
     instances = tuple(dict.fromkeys((*c.instances(), *(own for _, own in tuned))))
     names = dict(zip(instances, _instance_names(instances)))
-    tilings = tuple(
-        lowering_of(spec.arch).describe_tiling(problem, instance, names[instance]) for instance in instances
-    )
+    describe, module = lowering_of(spec.arch).describe_tiling, "_".join(filter(None, ("kernel", doc.arch)))
+    tilings = tuple(replace(describe(problem, i, names[i]), module=module) for i in instances)
     numbers = tuple(t.numbers for t in tilings)
     measured = tuple(DeviceRow(row.when, names[own], row.device) for row, own in tuned if row.device)
     return ResolvedMla(
@@ -95,6 +94,7 @@ def _assemble(
         decisions=decided.decisions,
         digest=kernel_digest(spec, doc.name, _said(problem), decided.decisions, *numbers, *measured),
         function=spec.function or doc.name,
+        archs=doc.archs,
     )
 
 

@@ -39,7 +39,8 @@ class ResolvedMlaTiling(ResolvedTiling[MlaTiling]):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedMla:
-    """Everything the templates need. digest: hash of the meaning of spec and decisions, not of comments."""
+    """Everything the templates need. digest: hash of the meaning of spec and decisions, not of comments.
+    archs: where the spec is for several, all of them."""
 
     family: ClassVar[str] = "mla_decode"
 
@@ -53,6 +54,7 @@ class ResolvedMla:
     decisions: tuple[Decision, ...]
     digest: str
     function: str
+    archs: tuple[str, ...] = ()
 
     @property
     def dims(self) -> dict[str, Extent]:

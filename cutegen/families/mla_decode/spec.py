@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from cutegen.families.mla_decode.candidate import (
     MAX_JOIN_RATIO,
@@ -28,6 +28,14 @@ MAX_ROW_BYTES = 4096  # of a quantised row; those of its parts together are far 
 ByteOffset = Annotated[int, Field(ge=0, le=MAX_ROW_BYTES)]
 MAX_ROPE = 4096  # values; what a kernel takes is fewer
 Prefetch = Annotated[int, Field(ge=0, le=MAX_PREFETCH)]
+Arch: TypeAlias = Literal["sm_90a", "sm_100a", "sm_103a"]
+# Keys of a spec that may differ by architecture.
+BY_ARCH = ("split_kv", "variant", "scheduler", "pipeline", "pdl", "warpgroups", "device", "tune")
+_ARCH = {"type": "string", "enum": list(get_args(Arch))}
+_NAME = {"type": "string", "$comment": "name", "pattern": f"^({'|'.join(get_args(Arch))})$"}
+_ARCHS = {"type": "array", "items": _NAME}
+_OF_ARCH = {"type": "object", "propertyNames": {"enum": list(BY_ARCH)}}
+_BY_ARCH = {"type": "object", "propertyNames": _ARCH, "additionalProperties": _OF_ARCH}
 
 
 class LatentScale(Section):
@@ -221,11 +229,20 @@ class MlaSpec(KernelSpec):
         {"dtype", "heads", "query_len", "latent_dim", "rope_dim", "q", "mask", "kv_cache", "keys", "sink", "lse"}
         | {"invariance"}
     )
+    by_arch: ClassVar[tuple[str, ...]] = BY_ARCH
     promised: ClassVar[str] = "in the spec"
     no_dim: ClassVar[str] = "no dim is named"
 
     kernel: Literal["mla_decode"] = Field(description="The kernel family.")
-    arch: Literal["sm_90a", "sm_100a", "sm_103a"] = Field(description="The architecture to generate for.")
+    arch: Annotated[Arch, WithJsonSchema({"anyOf": [_ARCH, _ARCHS]})] = Field(
+        description="The architecture to generate for, or several in a list: one package then has kernels for each."
+    )
+    for_archs: Annotated[dict[str, Any], WithJsonSchema(_BY_ARCH)] = Field(
+        default={},
+        alias="for",
+        description="Of several architectures, what differs: `for: {sm_90a: {variant: seesaw}}` takes the place of "
+        f"what the rest says. It may have {', '.join(BY_ARCH[:-1])} and {BY_ARCH[-1]}.",
+    )
     dtype: Literal["bf16", "f16"] = Field(description="Element type of Q, cache and O; scores and sums are f32.")
     heads: Positive | Range = Field(
         description="Query heads, which share one K and V: a number, or a promised range `[low, high]` within which "

@@ -29,7 +29,10 @@ def refuse_unsupported(spec: MlaSpec, doc: SpecDocument, problem: MlaProblem) ->
     """A finding for each part that kernels of the spec's architecture lack."""
     for path, what in _unsupported(spec, problem) if ARCHS[spec.arch].tensor_memory else ():
         said = f"{what} on {spec.arch}"
-        yield doc.diagnostic(SM100_SPEC.id, path, f"{said} is not supported yet", "use `arch: sm_90a`", key=True)
+        remedy = (
+            "write it under `for: {sm_90a: ...}`" if doc.archs and path[0] in spec.by_arch else "use `arch: sm_90a`"
+        )
+        yield doc.diagnostic(SM100_SPEC.id, path, f"{said} is not supported yet", remedy, key=True)
 
 
 def _unsupported(spec: MlaSpec, problem: MlaProblem) -> Iterator[tuple[KeyPath, str]]:
