@@ -73,7 +73,7 @@ def autotune(kernel: Any, rounds: int = ROUNDS, launches: int = LAUNCHES) -> Aut
     times = dict(sorted(((key, median(s)) for key, s in samples.items()), key=lambda item: item[1]))
     best = next(iter(times))
     launch, scratch = found[best]
-    tuned = replace(kernel, launch_fn=launch, tiling=plan.tilings[best], scratch_tensors=scratch)
+    tuned = replace(kernel, launch_fn=launch, tiling=plan.tilings[best], scratch_tensors=scratch, key=best)
     return Autotuned(tuned, times, failures)
 
 

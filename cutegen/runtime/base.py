@@ -55,7 +55,7 @@ class CuteKernel:
     compiles nothing, and keeps to the SM budget that the plan was asked for.
 
     algorithmic_flops_bytes_fn() -> (FLOPs, bytes) of this problem. autotune_configs: tilings that could run it, by key.
-    plan, sms: what it was made by, and for which budget.
+    plan, sms: what it was made by, and for which budget. key: of the tiling.
     """
 
     kernel_fn: Callable[..., Any]
@@ -68,6 +68,21 @@ class CuteKernel:
     scratch_tensors: tuple[Any, ...] = ()
     plan: Any = None
     sms: int | None = None
+    key: str = ""
+
+    def compile(self, directory: str | Path) -> dict[str, Path]:
+        """Compiles its kernel, or finds it in the cache, and writes what the compiler made to `directory`: PTX, cubin,
+        object file, and remarks where the DSL has them; the paths by name. RuntimeError: its plan has compiled kernels
+        and nothing else, as in a bundle. OSError: it cannot be written. ImportError: no DSL."""
+        folder = Path(directory)
+        loader = sys.modules[sys.modules[type(self.plan).__module__].load_kernel.__module__]  # type: ignore[attr-defined]
+        if not hasattr(loader, "keep_artefacts"):
+            raise RuntimeError(
+                f"{self.plan.name}: a bundle has no artefacts; `cutegen build SPEC --keep DIR` writes them"
+            )
+        with loader.keep_artefacts(folder) as written:
+            self.plan.compile(self.key)
+        return dict(written)
 
     def autotune(self, *, rounds: int = ROUNDS, launches: int = LAUNCHES) -> Autotuned:
         """Times its configurations on its inputs, and says which failed; see runtime/autotune.py."""
@@ -325,6 +340,7 @@ class BasePlan(CallablePlan):
             self.allocate_scratch(*inputs, key=key),
             self,
             sms,
+            key,
         )
 
     def benchmark_kernel_argparse(self, arguments: Sequence[str] | None = None) -> int:

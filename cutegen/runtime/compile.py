@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.abc import InspectLoader
 from pathlib import Path
@@ -41,6 +42,7 @@ REMARKS_SINCE = (4, 8)
 
 Kernel = Callable[..., None]
 _lock = threading.RLock()
+_kept_in: ContextVar[tuple[Path, dict[str, Path]] | None] = ContextVar("kept_in", default=None)
 # The DSL compiles for one thread at a time. Every copy of this module in a process, those of standalone packages, has
 # to wait for the others: so their lock is where all of them find it.
 _compiler: threading.RLock = vars(sys).setdefault("_cutegen_compiler_lock", threading.RLock())
@@ -67,7 +69,35 @@ def load_kernel(module: str, tiling: object, arch: str) -> Kernel:
     It is called with (*inputs, *outputs, sm_count) and launches on torch's current stream. ImportError: no DSL.
     """
     with _lock:
-        return _load_kernel(module, tiling, arch)
+        kernel = _load_kernel(module, tiling, arch)
+        if kept := _kept_in.get():
+            _keep(module, tiling, arch, *kept)
+        return kernel
+
+
+@contextlib.contextmanager
+def keep_artefacts(folder: Path) -> Iterator[dict[str, Path]]:
+    """Inside of it, `load_kernel` also writes what the compiler made of each instance to `folder`: paths by name."""
+    written: dict[str, Path] = {}
+    token = _kept_in.set((folder, written))
+    try:
+        yield written
+    finally:
+        _kept_in.reset(token)
+
+
+def _keep(module: str, tiling: object, arch: str, folder: Path, written: dict[str, Path]) -> None:
+    """OSError: they cannot be written, or the compiler had no place for them."""
+    path = find_source(module)
+    text = _first_text(module, path)
+    key, cache = instance_key(text, module, path, tiling, arch), KernelCache(default_root())
+    with compile_kernel(cache, key, module, tiling, arch, text) as compiled:
+        if compiled.entry is None:
+            raise OSError(f"{module}: the compiler has no folder to write to: set CUTEGEN_CACHE_DIR to one")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in compiled.entry.files.items():
+            written[name] = folder / name
+            written[name].write_bytes(data)
 
 
 @functools.cache

@@ -59,3 +59,28 @@ def test_children_compile_and_this_process_loads(tmp_path: Path) -> None:
     assert len(entries) == 2
     assert warm_up() == f"True [0, 0] {names}"
     assert entries == {p: p.stat().st_mtime_ns for p in entries}
+
+
+def test_artefacts_of_one_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the tiling that was chosen, compiled or from the cache."""
+    from cutegen.build.cubin import read_cubin
+    from cutegen.run.subject import load_subject
+    from cutegen.runtime.base import CuteKernel
+
+    write_package(render_package(resolve_text(SPEC, name="kept").resolved), tmp_path)
+    plan = load_subject(tmp_path / "kept").plan
+    assert plan
+    for key, where in zip(plan.tilings, ("first", "again")):
+        kernel = CuteKernel(
+            plan.kernel_fn, plan.launch_fn, (), (), plan.tilings[key], {}, lambda: (0, 0), plan=plan, key=key
+        )
+        files = kernel.compile(tmp_path / where)
+        assert {"kernel.ptx", "kernel.cubin", "kernel.o"} <= set(files)
+        assert all(path.is_file() and path.stat().st_size for path in files.values())
+        (code,) = read_cubin(files["kernel.cubin"].read_bytes())
+        assert code.code
+        assert kernel.compile(tmp_path / "once more").keys() == files.keys()
+    loader = sys.modules[type(plan).__module__].load_kernel.__module__
+    monkeypatch.delattr(f"{loader}.keep_artefacts")
+    with pytest.raises(RuntimeError, match="a bundle has no artefacts"):
+        kernel.compile(tmp_path / "bundle")
