@@ -212,6 +212,17 @@ rows:
   total: sum(exp(x - top), n)
   y: halves(exp(x[:, n/2:] - top) / total, x[:, :n/2])
 """,
+    # Operands that a call may leave out: of rows, with what is computed of it, and of columns.
+    "optional": HEAD
+    + """\
+dims: {n: [64, 1024]}
+bounds: [1024]
+tensors: {x: 'bf16[m, n]', residual: 'bf16[m, n]?', b: 'f32[n]?', c: 'f32', h: 'bf16[m, n]', y: 'bf16[m, n]'}
+rows:
+  scaled: c * residual
+  h: x + scaled
+  y: h * rsqrt(mean(square(h), n) + 1e-6) + b
+""",
     # Eight-bit elements in and out, a row longer than what a CTA has at once.
     "parts": HEAD
     + """\

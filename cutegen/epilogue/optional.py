@@ -8,12 +8,25 @@ operand, and is reported.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from cutegen.epilogue.program import ACCUMULATORS, Assign, EpilogueProgram, Report
 from cutegen.epilogue.rules import OPTIONAL
 from cutegen.epilogue.scaling import find_scaled
-from cutegen.epilogue.tree import Binary, Call, Expr, Name, Negate, Slice, Span, children, map_children, reads, walk
+from cutegen.epilogue.tree import (
+    Binary,
+    Call,
+    Expr,
+    Name,
+    Negate,
+    Reduce,
+    Slice,
+    Span,
+    children,
+    map_children,
+    reads,
+    walk,
+)
 
 
 class Unclear(Exception):
@@ -24,13 +37,20 @@ class Unclear(Exception):
         self.span, self.said, self.remedy = span, said, remedy
 
 
-def omit(program: EpilogueProgram, names: Collection[str], report: Report | None = None) -> EpilogueProgram:
+def omit(
+    program: EpilogueProgram,
+    names: Collection[str],
+    report: Report | None = None,
+    sources: Collection[str] = ACCUMULATORS,
+    section: str = "epilogue",
+) -> EpilogueProgram:
     """The program without these operands, and without locals that only they needed. Scalars stay operands, read or not.
 
-    report: gets a finding for every statement that has no meaning without them; without it there are none.
+    report: gets a finding for every statement that has no meaning without them; without it there are none. sources:
+    what outputs depend on, whose factors are left out. section: of the spec.
     """
     scalars = {o.name for o in program.operands if o.kind in ("host_scalar", "device_scalar")}
-    omission = _Omission(set(names), scalars - set(names))
+    omission = _Omission(set(names), scalars - set(names), set(sources) - set(names))
     kept: list[Assign] = []
     for statement in program.statements:
         try:
@@ -41,7 +61,7 @@ def omit(program: EpilogueProgram, names: Collection[str], report: Report | None
             if report is None:
                 raise
             left = statement.expr
-            report(OPTIONAL, ("epilogue", statement.name), unclear.said, unclear.remedy, span=unclear.span)
+            report(OPTIONAL, (section, statement.name), unclear.said, unclear.remedy, span=unclear.span)
         omission.note(statement.name, left)
         if left is not None:
             kept.append(replace(statement, expr=left))
@@ -71,7 +91,7 @@ class _Omission:
 
     missing: set[str]
     scalars: set[str]
-    with_acc: set[str] = field(default_factory=lambda: set(ACCUMULATORS))
+    with_acc: set[str]
 
     def note(self, name: str, left: Expr | None) -> None:
         """A statement's name means what is left of its expression."""
@@ -104,6 +124,8 @@ class _Omission:
                 return self._product(expr, self.has_acc(expr))
             case Call(op, args):
                 return self._call(expr, op, [self.reduce(arg) for arg in args])
+            case Reduce(op, value) if self.reduce(value) is None:
+                raise Unclear(expr.span, f"`{op}` has no meaning without {self._absent(value)}", _REMEDY)
         for part in children(expr):
             if self.reduce(part) is None:
                 raise Unclear(part.span, f"this choice has no meaning without {self._absent(part)}", _REMEDY)

@@ -134,7 +134,7 @@ NO_SCRATCH = "static int size_ENTRY(int key, num count, const num *e, num *sizes
 def tensor_entry(plan: TensorPlan, pick: str, sms: str = SMS, size: str = NO_SCRATCH) -> CEntry:
     """Of a plan over its tensors. pick, size: C of `pick_ENTRY` and `size_ENTRY`. sms: what the kernel is passed for
     them."""
-    args, keys = (*plan.inputs, *plan.fresh_outputs), tuple(plan.tilings)
+    args, keys = (*plan.inputs, *plan.fresh_outputs), plan.whole_keys
     return CEntry(
         extents=plan.dims,
         args=args,
@@ -144,5 +144,6 @@ def tensor_entry(plan: TensorPlan, pick: str, sms: str = SMS, size: str = NO_SCR
         least_sms=tuple(plan.least_sms(key) for key in keys),
         code=pick + size + NO_CHECK,
         scratch=plan.scratch,
+        endings=plan.optional_endings,
         fills=bool(plan.scratch),
     )

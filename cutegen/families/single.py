@@ -147,15 +147,16 @@ class SingleTiling:
             problem=problem,
             candidate=decided.candidate,
             tilings=tilings,
-            dispatch=tuple(DispatchRow(when, name) for name, (when, _) in instances.items()),
+            dispatch=tuple(DispatchRow(when, name) for name, (when, _) in instances.items() if when is not None),
             decisions=decided.decisions,
             digest=kernel_digest(spec, doc.name, plain, decided.decisions, *(t.numbers for t in tilings)),
             function=spec.function or doc.name,
         )
         return Outcome(resolved, decided.notes, dict.fromkeys(range(len(tuned)), f"`{spec.kernel}` is not tuned"))
 
-    def instances(self, problem: Any, candidate: Any, device: Device) -> Mapping[str, tuple[When, Numbers]]:
-        """The tilings of a candidate by name, and which calls run each: the first that holds, the default last."""
+    def instances(self, problem: Any, candidate: Any, device: Device) -> Mapping[str, tuple[When | None, Numbers]]:
+        """The tilings of a candidate by name, and which calls run each: the first that holds, the default last. None:
+        those that leave out operands, and would else run another."""
         return {NAME: ((), self.describe(problem, candidate))}
 
     def facts(self, problem: Any, dims: Mapping[str, int]) -> Mapping[str, int]:

@@ -8,6 +8,8 @@ where there is any.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
 from typing import Any, ClassVar
 
 from cutegen.runtime.accuracy import Tolerance, tolerance
@@ -33,6 +35,38 @@ class TensorOperands(BasePlan):
     input of the same layout does; other outputs may not."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
+
+    @cached_property
+    def optional_endings(self) -> tuple[tuple[int, str], ...]:
+        """(position, what keys end in without it) of each optional input."""
+        return tuple((i, f"_without_{a.name}") for i, a in enumerate(self.inputs) if a.optional)
+
+    @cached_property
+    def _shorter(self) -> dict[str, tuple[str, frozenset[int]]]:
+        """Of each kernel that does without some operands: the key of that with all, and their positions."""
+        found: dict[str, tuple[str, frozenset[int]]] = {}
+        for key in self.tilings:
+            for count in range(1, len(self.optional_endings) + 1):
+                for gone in combinations(self.optional_endings, count) if key not in found else ():
+                    found[key + "".join(ending for _, ending in gone)] = key, frozenset(i for i, _ in gone)
+        return found
+
+    def full_key(self, key: str) -> str:
+        """The key of the kernel that takes all operands, next to one that does without some."""
+        return self._shorter[key][0] if key in self._shorter else key
+
+    @cached_property
+    def whole_keys(self) -> tuple[str, ...]:
+        """Of the kernels that take all operands."""
+        return tuple(key for key in self.tilings if self.full_key(key) == key)
+
+    def end_key(self, inputs: Sequence[Any]) -> str:
+        """What the key of the kernel ends in that takes these inputs."""
+        return "".join(ending for i, ending in self.optional_endings if inputs[i] is None)
+
+    def omit(self, key: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        gone = self._shorter[key][1] if key in self._shorter else frozenset()
+        return tuple(None if i in gone else value for i, value in enumerate(inputs))
 
     def problem_dims(self, *inputs: Any) -> dict[str, int]:
         return bind_dims(self.dims, self.inputs, inputs)
@@ -148,7 +182,7 @@ class TensorPlan(TensorOperands):
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
         """Work per call: types and storage of tensors, promised ranges, and the compiled call, which checks shapes,
         strides, dtypes, devices and alignment itself. Only when something fails are the reasons looked for."""
-        args, scratch = (*self.inputs, *self.fresh_outputs), self.scratch
+        args, scratch, optional = (*self.inputs, *self.fresh_outputs), self.scratch, bool(self.optional_endings)
         check_storage, bounds = (
             make_storage_check(args, [o.name for o in self.outputs], self.aliases),
             find_bounds(self.dims, args),
@@ -172,7 +206,8 @@ class TensorPlan(TensorOperands):
                     device, limited = values[probe].get_device(), sms is not None or self.sms is not None
                     count = self.limit_sms(sms, chosen, device) if limited else count_sms(chosen, device)
                     own = self.fit_scratch(chosen, values, given, count) if scratch else ()
-                    self._kernels[chosen](*values, *own, count)
+                    passed = (v for v in values if v is not None) if optional else values
+                    self._kernels[chosen](*passed, *own, count)
                     return
             except Exception as error:
                 self._refuse((*args, *scratch) if given else args, (*values, *given), error, sms)

@@ -43,6 +43,7 @@ SHAPES = {
     "pairs": {"t": 5, "h": 3, "d": 112},
     "gated_blocks": {"m": 3, "n": 5920},
     "streamed_halves": {"m": 3, "n": 4128},
+    "optional": {"m": 3, "n": 520},
     "parts": {"m": 3, "n": 9200},
 }
 READY = {"all_kinds": ["w"]}
@@ -147,3 +148,18 @@ def test_sums_of_exponentials_are_joined_with_their_maximum(threads: int) -> Non
     torch.testing.assert_close(lse[:5], x[:5].logsumexp(-1), rtol=1e-5, atol=1e-5)
     assert y[5:].isnan().all()
     assert lse[5:].isnan().all()
+
+
+@pytest.mark.parametrize(("residual", "b"), [(False, True), (True, False), (False, False)])
+def test_operands_may_be_left_out(residual: bool, b: bool) -> None:
+    import torch
+
+    plan = load_resolution(resolve_text(FORMS["optional"]), Simulation(sm_count=1)).plan
+    assert plan
+    x, added, of_columns, c = plan.prepare_inputs(m=3, n=520)
+    inputs = (x, added if residual else None, of_columns if b else None, c)
+    for found, expected in zip(plan.kernel_fn(*inputs), plan.reference_fn(*inputs)):
+        torch.testing.assert_close(found, expected)
+    zero = (x, added if residual else torch.zeros_like(x), of_columns if b else torch.zeros(520), c)
+    for found, expected in zip(plan.reference_fn(*inputs), plan.reference_fn(*zero)):
+        assert torch.equal(found, expected)

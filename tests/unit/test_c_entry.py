@@ -350,7 +350,7 @@ def test_gathered_rows_are_copied_first(library: Library) -> None:
 def test_row_kernels_run_what_the_plan_would_run(name: str, library: Library) -> None:
     """Without scratch; a launch without a budget has a CTA for each row or part of one."""
     plan, rng, where, seen = library.plans[name], random.Random(name), device(H200), set()
-    for _ in range(100):
+    for _ in range(400):
         dims = draw_problem(rng, plan)
         values = library.fill(name, dims)
         seen.add(expected := plan.dispatch(**dims))

@@ -9,6 +9,7 @@ import pytest
 from gemm_specs import resolve_text as resolve
 from row_specs import FORMS, HEAD, NORM
 
+from cutegen.build.c_translation import Translation
 from cutegen.diagnostics import SpecError
 from cutegen.families.registry import load_family
 from cutegen.render import render_package, write_package
@@ -302,6 +303,22 @@ def test_explain_tells_what_is_joined_where_rows_are_streamed() -> None:
     rounds = next(s for s in load_family("rowwise").explain(resolved, None) if s.title.startswith("Rounds"))
     assert rounds.lines[1] == "of rows that are streamed sum_lse is joined in the round of its maximum"
     assert [row[1] for row in rounds.rows] == ["top (max), own (sum)", "sum_lse (sum)"]
+
+
+def test_tilings_without_operands_run_what_leaves_them_out(tmp_path: Path) -> None:
+    resolved = resolve(FORMS["optional"]).resolved
+    assert [row.tiling for row in resolved.dispatch] == ["default"]
+    write_package(render_package(resolved), tmp_path)
+    plan: Any = load_subject(tmp_path / resolved.name).plan
+    endings = ("_without_residual", "_without_b", "_without_residual_without_b", "")
+    assert tuple(plan.tilings) == tuple(f"default{end}" for end in endings)
+    x, b = torch.zeros(2, 64).to(torch.bfloat16), torch.zeros(64)
+    for inputs, end in zip([(x, None, b), (x, x, None), (x, None, None), (x, x, b)], endings):
+        assert plan.chooser(None)((*inputs, 1.0, x, x)) == f"default{end}"
+        assert plan.choose_instance((*inputs, 1.0), {"m": 2, "n": 64}) == f"default{end}"
+    entry = load_family("rowwise").c_entry(plan, Translation())
+    assert (entry.keys, entry.endings) == (("default",), ((1, "_without_residual"), (2, "_without_b")))
+    assert plan.dispatch(m=2, n=64) == "default"
 
 
 def test_why_not_answers_for_threads() -> None:

@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 from cutegen.families.gemm.candidate import FEATURE_KNOBS, KNOBS, STRUCTURAL, Candidate, structure
 from cutegen.families.gemm.features.feature_list import FEATURES
-from cutegen.families.gemm.omission import list_omissions, suffix, without
+from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.tiling import describe_tiling
+from cutegen.families.optional_operands import list_omissions, suffix
 from cutegen.families.resolved import DeviceRow, DispatchRow, When
 from cutegen.families.tuned import TunedRow
 
@@ -44,7 +45,7 @@ def assemble(
         members = [c for c in instances if structure(c) == key]
         module = "_".join((base, *_differences(members[0], default, STRUCTURAL)))
         kernels.append(GemmKernel(module, tuple(describe_tiling(problem, c, names[c], module) for c in members)))
-    for omitted in list_omissions(problem):
+    for omitted in list_omissions(problem.optional):
         kernels += [_omit(problem, kernel, omitted) for kernel in kernels if not kernel.omitted]
     dispatch: list[DispatchRow] = [DeviceRow(row.when, names[c], row.device) for row, c in tuned if row.device]
     dispatch += [DispatchRow(when, names[c]) for when, c in rows]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from cutegen.arch import ARCHS, Mma
@@ -34,12 +33,12 @@ from cutegen.families.gemm.features.groups.section import Grouping
 from cutegen.families.gemm.features.packed_scales.operand_scales import check_packed_halves, place_packed, refuse_packed
 from cutegen.families.gemm.made_names import check_call_names, check_made_names
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale, suggest_product
-from cutegen.families.gemm.omission import MAX_OPTIONAL
 from cutegen.families.gemm.placement import Placement
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim, RowGather
 from cutegen.families.gemm.roles import Roles, find_roles
 from cutegen.families.gemm.storing import let_tma_add, stores_directly
 from cutegen.families.gemm.written import Written, read_epilogue
+from cutegen.families.optional_operands import MAX_OPTIONAL, list_omissions
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -238,7 +237,7 @@ class Binder:
                 self.report(OPTIONAL, ("tensors", name), said, "drop the `?` of some of them")
         if self.findings:
             return names
-        for omitted in (subset for count in range(1, MAX_OPTIONAL + 1) for subset in combinations(names, count)):
+        for omitted in list_omissions(names[:MAX_OPTIONAL]):
             omit(program, omitted, self.report)
         return names
 

@@ -17,13 +17,15 @@ from cutegen.epilogue import (
     Reduction,
     check_columns,
     find_pairing,
+    omit,
     parse_epilogue,
 )
 from cutegen.epilogue.rounds import find_block_names, find_element_names, has_blocks, has_elements, name_index
-from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, REDUCTION
+from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, OPTIONAL, REDUCTION
 from cutegen.epilogue.tree import Expr, Name, Reduce, ReduceOp, Stored, reads, walk
 from cutegen.families.aliasing import IN_PLACE, refuse_alias
 from cutegen.families.generated_names import find_clashes
+from cutegen.families.optional_operands import MAX_OPTIONAL, list_omissions
 from cutegen.families.rowwise.problem import RowProblem
 from cutegen.families.rowwise.rules import ROW_OUTPUT, ROW_READY, ROW_SUM
 from cutegen.families.rowwise.tensors import INPUTS, WARP, RowTensors, extent, powers
@@ -93,6 +95,7 @@ class _Binder(RowTensors):
         self.check_blocks(program, elements, blocks, vector)
         self.check_used(inputs, found)
         self.check_ready(operands)
+        self.check_optional(program)
         self.check_aliases(program)
         if self.findings:
             return None
@@ -257,6 +260,27 @@ class _Binder(RowTensors):
         for name in inputs:
             if name not in read:
                 self.report(ROW_OUTPUT, ("tensors", name), f"nothing reads or assigns `{name}`", "remove it", key=True)
+
+    def check_optional(self, program: EpilogueProgram) -> None:
+        """That expressions have a meaning without each choice of inputs that may be None."""
+        names = [name for name, decl in self.spec.tensors.items() if decl.optional]
+        if len(names) > MAX_OPTIONAL:
+            most = f"at most {2**MAX_OPTIONAL}"
+            said = f"{len(names)} optional operands are {2 ** len(names)} kernels for each tiling; {most}"
+            self.report(OPTIONAL, ("tensors", names[MAX_OPTIONAL]), said, "drop the `?` of some of them")
+        sources = [o.name for o in program.operands if o.kind in ("tile", "column_vector")]
+        whole = [o.name for o in program.operands if o.kind == "tile" and o.name not in names]
+        if names and not whole:
+            said = "every tensor with elements of rows is optional"
+            self.report(OPTIONAL, ("tensors", names[0]), said, "drop the `?` of one of them")
+        if self.findings:
+            return
+
+        def report(rule: str, path: KeyPath, message: str, remedy: str = "", **where: Any) -> None:
+            self.report(rule, path, self.context.say(message), self.context.say(remedy), **where)
+
+        for omitted in list_omissions(names):
+            omit(program, omitted, report, sources, "rows")
 
     def check_aliases(self, program: EpilogueProgram) -> None:
         given, elements = self.spec.alias, find_element_names(program)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
-from cutegen.epilogue import EpilogueProgram, Operand, split_pairs
+from cutegen.epilogue import EpilogueProgram, Operand, omit, split_pairs
 from cutegen.epilogue.cost import cost
 from cutegen.epilogue.rounds import RowProgram, cut_rounds, find_element_names
+from cutegen.families.optional_operands import list_omissions, suffix
 from cutegen.families.tensor_problem import declared
 from cutegen.runtime.arguments import Argument, Extent, TensorArg
 
@@ -29,6 +31,32 @@ class RowProblem:
     vector: int
     ready: tuple[str, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Inputs that a call may leave out."""
+        return tuple(a.name for a in self.inputs if a.optional)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Inputs with rows."""
+        return tuple(o.name for o in self.program.operands if o.kind in ("tile", "column_vector"))
+
+    def without(self, omitted: Collection[str]) -> RowProblem:
+        """The problem of a call that passes None for these operands."""
+        if not omitted:
+            return self
+        return replace(
+            self,
+            inputs=tuple(a for a in self.inputs if a.name not in omitted),
+            program=replace(omit(self.program, omitted, sources=self.sources), scaled=()),
+            ready=tuple(name for name in self.ready if name not in omitted),
+        )
+
+    def of_tiling(self, name: str) -> RowProblem:
+        """The problem of a tiling, whose name ends in what it does without."""
+        omitted = (names for names in list_omissions(self.optional) if name.endswith(suffix(names)))
+        return self.without(max(omitted, key=len, default=()))
 
     @cached_property
     def computed(self) -> EpilogueProgram:
@@ -121,3 +149,8 @@ def describe_problem(problem: RowProblem) -> object:
         "ready": problem.ready,
         **({"aliases": problem.aliases} if problem.aliases else {}),
     }
+
+
+def first_number(cut: RowProgram) -> int:
+    """Of the rounds: 0 where something is computed before anything is reduced."""
+    return int(bool(cut.rounds and cut.rounds[0].reduced))

@@ -110,8 +110,8 @@ def _legal(plan: RowPlan, rows: int, columns: int, key: str | None = None) -> di
     them."""
     args = (*plan.inputs, *plan.outputs)
     first, *others = (dim for dim in plan.dims if dim != plan.columns)
-    if key and plan.summed:
-        columns = min(columns, plan.tilings[key].most or columns)
+    if key and plan.summed and (most := plan.tilings[key].most):
+        columns = min(columns, most - most % step_of(plan.columns, args))
     wanted = {plan.columns: columns, first: rows} | dict.fromkeys(others, 3)
     return {d: legal_extent(allowed, step_of(d, args), wanted[d]) for d, allowed in plan.dims.items()}
 

@@ -11,12 +11,13 @@ from cutegen.runtime.rowwise.plan import UNLIMITED, lines_of, row_counters, row_
 def c_entry(plan: Any, translate: Translator) -> CEntry | str:
     """Of a plan of runtime/rowwise/plan.py, whose tilings ascend."""
     extents = [in_c(plan.dims, dim) for dim in ((plan.columns,) if plan.summed else plan.dims)]
-    most = ", ".join(str(t.most) for t in plan.tilings.values())
+    tilings = [plan.tilings[key] for key in plan.whole_keys]
+    most = ", ".join(str(t.most) for t in tilings)
     pick = f"""\
 static const num most_ENTRY[] = {{{most}}};
 static int pick_ENTRY(const BUNDLE_device *device, num sms, const num *e) {{
   num size = {" * ".join(extents)};
-  for (int key = 0; key < {len(plan.tilings)}; key++)
+  for (int key = 0; key < {len(tilings)}; key++)
     if (!most_ENTRY[key] || size <= most_ENTRY[key]) return key;
   return fail("no tiling has rows of %lld elements", (long long)size);
 }}
@@ -28,7 +29,7 @@ static int pick_ENTRY(const BUNDLE_device *device, num sms, const num *e) {{
 def _size(plan: Any, translate: Translator) -> str:
     """Scratch of reductions over rows."""
     rows = " * ".join(in_c(plan.dims, dim) for dim in plan.dims if dim != plan.columns)
-    tilings = plan.tilings.values()
+    tilings = [plan.tilings[key] for key in plan.whole_keys]
     at_once, ctas = (", ".join(str(getattr(t, name)) for t in tilings) for name in ("rows", "ctas_per_sm"))
     lines = ", ".join(str(lines_of(t.threads, t.rows, t.most)) for t in tilings)
     return f"""\

@@ -54,10 +54,9 @@ class RowTensors:
         if lead != tuple(d for d in self.rows if d in lead):
             kind = None
         whole, half = f"{', '.join((*self.rows, self.columns))}", self.is_half(decl)
-        if decl.optional:
-            self.refuse_tensor(
-                NOT_YET_SUPPORTED, name, "an optional tensor of rows is not supported yet", "drop the `?`"
-            )
+        if decl.optional and (half or name in self.spec.rows):
+            said = f"an optional {'output' if name in self.spec.rows else 'tensor with half of the columns'}"
+            self.refuse_tensor(NOT_YET_SUPPORTED, name, f"{said} is not supported yet", "drop the `?`")
         elif not self.rows:
             said = f"`{name}` is {decl}: there is no dim that numbers rows"
             self.refuse_tensor(ROW_SHAPE, name, said, "declare a dim for them, such as [m, n]")
@@ -160,6 +159,9 @@ class RowTensors:
         return vector
 
     def argument(self, name: str, vector: int, program: EpilogueProgram) -> Argument:
+        return replace(self._argument(name, vector, program), optional=self.spec.tensors[name].optional)
+
+    def _argument(self, name: str, vector: int, program: EpilogueProgram) -> Argument:
         decl = self.spec.tensors[name]
         if decl.dims is None:
             return ScalarArg(name)

@@ -1,4 +1,4 @@
-"""What the templates of row kernels read, and the sections of `explain` that are about rounds."""
+"""What the templates of row kernels read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cutegen.epilogue.source import imports_of, torch_functions
 from cutegen.epilogue.tree import Binary, Name, walk
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, known_extent, list_symbols
 from cutegen.families.call_text import OperandText, call_text
+from cutegen.families.optional_operands import list_omissions
 from cutegen.families.plan_text import TilingsText, tilings_text
 from cutegen.families.resolved import ResolvedTiling
 from cutegen.families.rowwise.candidate import early_columns
-from cutegen.families.rowwise.problem import RowProblem
-from cutegen.families.section import Section
+from cutegen.families.rowwise.problem import RowProblem, first_number
 from cutegen.families.single import SingleKernel
 from cutegen.families.tensor_problem import dtype_of
 from cutegen.model.kernel import KernelModel
@@ -141,8 +141,16 @@ class RowKernelText:
 
 
 @dataclass(frozen=True, slots=True)
+class RowReferenceText:
+    """Statements of calls that leave out these operands."""
+
+    omitted: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RowPlanText:
-    """What plan.py.jinja, init.py.jinja and main.py.jinja read as p. reference: statements."""
+    """What plan.py.jinja, init.py.jinja and main.py.jinja read as p. references: those without most operands first."""
 
     name: str
     arch: str
@@ -160,7 +168,7 @@ class RowPlanText:
     flops: int
     approximation: Mapping[str, float]
     functions: tuple[str, ...]
-    reference: tuple[str, ...]
+    references: tuple[RowReferenceText, ...]
     tilings: TilingsText
 
 
@@ -169,7 +177,7 @@ def render_kernel(resolved: SingleKernel) -> dict[str, str]:
     p = resolved.problem
     plan = plan_text(resolved)
     operands, results = (
-        [OperandText(a.name, p.describe(a).partition(": ")[2], isinstance(a, ScalarArg)) for a in side]
+        [OperandText(a.name, p.describe(a).partition(": ")[2], isinstance(a, ScalarArg), a.optional) for a in side]
         for side in (p.inputs, p.outputs)
     )
     call = call_text(resolved.function, operands, results, [r.name for r in results])
@@ -186,7 +194,11 @@ def render_kernel(resolved: SingleKernel) -> dict[str, str]:
 
 def plan_text(resolved: SingleKernel) -> RowPlanText:
     p: RowProblem = resolved.problem
-    reference = row_torch_lines(p.program, [o.name for o in p.program.outputs if o.name in p.elements])
+    references = {
+        omitted: row_torch_lines(own.program, [o.name for o in own.program.outputs if o.name in own.elements])
+        for omitted in ((), *list_omissions(p.optional))
+        for own in [p.without(omitted)]
+    }
     return RowPlanText(
         name=resolved.name,
         arch=resolved.arch,
@@ -203,24 +215,25 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         over_rows=tuple(r.name for r in p.program.reductions),
         flops=p.flops,
         approximation=p.errors,
-        functions=torch_functions(reference),
-        reference=tuple(statement(line, indent=8) for line in reference),
+        functions=torch_functions([line for lines in references.values() for line in lines]),
+        references=tuple(
+            RowReferenceText(omitted, tuple(statement(line, indent=8 + 4 * (len(references) > 1)) for line in lines))
+            for omitted, lines in reversed(references.items())
+        ),
         tilings=tilings_text(resolved.tilings),
     )
 
 
 def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> RowKernelText:
     """Of the module that a tiling is an instance of."""
-    p: RowProblem = resolved.problem
+    p: RowProblem = resolved.problem.of_tiling(tiling.name)
     held = p.held and tiling.numbers.most > 0
     cut = p.cut if held else p.streamed_cut
     args = (*p.inputs, *p.outputs)
     tensors = [a for a in args if isinstance(a, TensorArg)]
     scratch = SCRATCH if p.computed.reductions else ()
     inverses = _inverses(p, cut)
-    rounds = tuple(
-        _round(p, str(number), r, inverses) for number, r in enumerate(cut.rounds, 1 - (not _reduces_first(cut)))
-    )
+    rounds = tuple(_round(p, str(number), r, inverses) for number, r in enumerate(cut.rounds, first_number(cut)))
     stored = tuple(o.name for o in p.computed.outputs if o.name in p.elements)
     sums = tuple(RowReduction(r.name, r.op) for r in p.computed.reductions)
     gives = (*stored, *(r.name for r in sums))
@@ -284,10 +297,6 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
         pdl_trigger=resolved.candidate.pdl_trigger != "none",
         model=tiling.model,
     )
-
-
-def _reduces_first(cut: RowProgram) -> bool:
-    return bool(cut.rounds and cut.rounds[0].reduced)
 
 
 def _elements_text(p: RowProblem, tensors: Sequence[Operand | Output]) -> tuple[ElementsText, ...]:
@@ -370,20 +379,3 @@ def _function(
     return RowFunctionText(
         name, summary, reads, tuple(n for n in reads if n in p.elements), scalars, lines, tuple(gives)
     )
-
-
-def explain_rounds(p: RowProblem) -> Section:
-    """What is computed of a row, and in which order: one exchange of all threads for each round of reductions."""
-    rows = []
-    for number, r in enumerate(p.cut.rounds, 1 - (not _reduces_first(p.cut))):
-        reduced = ", ".join(f"{x.name} ({x.op})" for x in r.reduced) or "none"
-        rows.append((str(number), reduced, ", ".join(r.gives) or "none"))
-    if blocks := p.cut.blocks:
-        reduced = ", ".join(f"{x.name} ({x.op})" for x in blocks.reduced)
-        rows.append((f"blocks of {p.program.block}", reduced, ", ".join(blocks.gives) or "none"))
-    names = ", ".join(o.name for o in p.program.outputs if o.name in p.elements) or "none"
-    lines = [f"then, for each element: {names}"]
-    if sums := [x.name for r in p.streamed_cut.rounds for x in r.reduced if x.op == "exp_sum"]:
-        lines.append(f"of rows that are streamed {', '.join(sums)} is joined in the round of its maximum")
-    title = f"Rounds of a row of {p.columns}"
-    return Section(title, tuple(lines), ("round", "reduced", "then computed once"), tuple(rows))

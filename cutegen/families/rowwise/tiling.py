@@ -14,6 +14,7 @@ from cutegen.diagnostics import Rule
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.decide import Choice
 from cutegen.families.knobs import Knob, boolean, integer, word
+from cutegen.families.optional_operands import list_omissions, suffix
 from cutegen.families.pdl import PDL_TRIGGER, PDL_TRIGGERS, PDL_WAIT, WHY_WAIT, why_trigger
 from cutegen.families.refusal import Objection, RuleBook
 from cutegen.families.resolved import ResolvedTiling, When
@@ -40,7 +41,8 @@ from cutegen.families.rowwise.candidate import (
     most_registers,
 )
 from cutegen.families.rowwise.problem import RowProblem, describe_problem
-from cutegen.families.rowwise.text import explain_rounds, render_kernel
+from cutegen.families.rowwise.rounds_section import explain_rounds
+from cutegen.families.rowwise.text import render_kernel
 from cutegen.families.section import Section
 from cutegen.families.single import NAME, Numbers, SingleKernel, SingleTiling
 from cutegen.families.tensor_problem import VECTOR_BYTES
@@ -273,7 +275,7 @@ def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numb
 def plan_code(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> CodePlan:
     """Each load and store of what has elements or columns is there, as a loop is unrolled; tensors of elements are
     loaded for the first row and for the next one, where they are prefetched."""
-    p, numbers, c = resolved.problem, tiling.numbers, resolved.candidate
+    p, numbers, c = resolved.problem.of_tiling(tiling.name), tiling.numbers, resolved.candidate
     held = bool(numbers.most)
     read = [o.dtype for o in p.operands("tile") * (1 + (c.prefetch and held)) + p.operands("row_vector")]
     stored = [o.dtype for o in p.computed.outputs if o.name in p.elements]
@@ -299,6 +301,16 @@ class RowKernels(SingleTiling):
     """How row kernels are decided, explained and rendered."""
 
     def instances(
+        self, problem: RowProblem, candidate: Candidate, device: Device
+    ) -> Mapping[str, tuple[When | None, Numbers]]:
+        """Those that do without optional operands before those that take all."""
+        shorter: dict[str, tuple[When | None, Numbers]] = {}
+        for omitted in list_omissions(problem.optional):
+            own, end = self._instances(problem.without(omitted), candidate, device), suffix(omitted)
+            shorter |= {f"{name}{end}": (None, replace(n, module=f"{n.module}{end}")) for name, (_, n) in own.items()}
+        return {**shorter, **self._instances(problem, candidate, device)}
+
+    def _instances(
         self, problem: RowProblem, candidate: Candidate, device: Device
     ) -> Mapping[str, tuple[When, Numbers]]:
         """By columns of a row that is reduced, so that its order depends on nothing else; or by elements of a call."""
@@ -329,11 +341,13 @@ class RowKernels(SingleTiling):
         """What each tiling has, and which calls run it."""
         p, c = resolved.problem, resolved.candidate
         rows = []
-        for tiling, row in zip(resolved.tilings, resolved.dispatch, strict=True):
-            t: RowTiling = tiling.numbers
-            flying = bytes_in_flight(p, RowShare(t.threads, t.rows, t.vectors, c.prefetch and t.most > 0))
+        when = {row.tiling: row.text for row in resolved.dispatch}
+        for tiling in resolved.tilings:
+            t, own = tiling.numbers, p.of_tiling(tiling.name)
+            flying = bytes_in_flight(own, RowShare(t.threads, t.rows, t.vectors, c.prefetch and t.most > 0))
             numbers = (t.threads, t.rows, f"{t.vectors} x {t.vector}", t.ctas_per_sm, f"{flying / 1024:.4g} KiB")
-            rows.append((tiling.name, row.text, *map(str, numbers)))
+            omitted = [a.name for a in p.inputs if a not in own.inputs]
+            rows.append((tiling.name, when.get(tiling.name) or f"without {', '.join(omitted)}", *map(str, numbers)))
         line = "the first that holds; bytes are of rows, when all threads of an SM wait for theirs"
         header = (
             "tiling",

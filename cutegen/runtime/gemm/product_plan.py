@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import combinations
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.arguments import Argument, complete_dims, divided
@@ -63,33 +62,10 @@ class ProductPlan(TensorOperands, DispatchedPlan):
 
     # -- optional operands --
 
-    @cached_property
-    def optional_endings(self) -> tuple[tuple[int, str], ...]:
-        """(position, what keys end in without it) of each optional input."""
-        return tuple((i, f"_without_{a.name}") for i, a in enumerate(self.inputs) if a.optional)
-
-    @cached_property
-    def _shorter(self) -> dict[str, tuple[str, frozenset[int]]]:
-        """Of each kernel that does without some operands: the key of that with all, and their positions."""
-        found: dict[str, tuple[str, frozenset[int]]] = {}
-        for key in self.tilings:
-            for count in range(1, len(self.optional_endings) + 1):
-                for gone in combinations(self.optional_endings, count) if key not in found else ():
-                    found[key + "".join(ending for _, ending in gone)] = key, frozenset(i for i, _ in gone)
-        return found
-
-    def full_key(self, key: str) -> str:
-        """The key of the kernel that takes all operands, next to one that does without some."""
-        return self._shorter[key][0] if key in self._shorter else key
-
     def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int], sms: int | None = None) -> str:
         device = next(v.get_device() for v in inputs if hasattr(v, "get_device"))
         key = self.dispatch_within(sms if sms is not None else self.sms, device, dims)
-        return key + "".join(e for i, e in self.optional_endings if inputs[i] is None)
-
-    def omit(self, key: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        gone = self._shorter[key][1] if key in self._shorter else frozenset()
-        return tuple(None if i in gone else value for i, value in enumerate(inputs))
+        return key + self.end_key(inputs)
 
     def compile_copy(self) -> Callable[..., None]:
         """The kernel that copies gathered rows."""

@@ -93,7 +93,9 @@ class RowPlan(TensorPlan):
         return next(
             i
             for i, a in enumerate(args)
-            if isinstance(a, TensorArg) and len(a.dims) == len(self.dims) and a.dims[-1] == self.columns
+            if isinstance(a, TensorArg)
+            and not a.optional
+            and (len(a.dims), a.dims[-1]) == (len(self.dims), self.columns)
         )
 
     def count_rows(self, dims: Mapping[str, int]) -> int:
@@ -143,23 +145,28 @@ class RowPlan(TensorPlan):
         extents = {name: e if isinstance(e, int) else dims[name] for name, e in self.dims.items()}
         return self.pick(extents[self.columns] if self.summed else math.prod(extents.values()))
 
+    def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int], sms: int | None = None) -> str:
+        return self.dispatch(**dims) + self.end_key(inputs)
+
     def pick(self, size: int) -> str:
         """The key for rows of so many columns, or for a call of so many elements. ValueError: no tiling has them."""
-        for key, t in self.tilings.items():
-            if not t.most or size <= t.most:
+        for key in self.whole_keys:
+            if not (most := self.tilings[key].most) or size <= most:
                 return key
         raise ValueError(f"{size} {self.columns}")
 
     def chooser(self, key: str | None) -> Callable[[Sequence[Any]], str]:
         whole, summed, pick = self.whole, self.summed, self.pick
         if key is None:
+            if self.optional_endings:
+                return lambda v: pick(v[whole].shape[-1] if summed else v[whole].numel()) + self.end_key(v)
             return (lambda v: pick(v[whole].shape[-1])) if summed else (lambda v: pick(v[whole].numel()))
-        chosen, most = key, self.tilings[key].most
+        chosen, most = self.full_key(key), self.tilings[key].most
 
         def refuse_longer(values: Sequence[Any]) -> str:
             if summed and most and values[whole].shape[-1] > most:
                 raise ValueError(f"{self.name}: tiling {chosen} has rows of at most {most} {self.columns}")
-            return chosen
+            return chosen + self.end_key(values)
 
         return refuse_longer
 
@@ -198,7 +205,7 @@ class RowPlan(TensorPlan):
         *rows, _ = (*self.inputs, *self.outputs)[self.whole].dims  # type: ignore[union-attr]
 
         def with_rows(arg: Argument, value: Any) -> Any:
-            if isinstance(arg, ScalarArg) or not {*rows} & {*arg.dims}:
+            if value is None or isinstance(arg, ScalarArg) or not {*rows} & {*arg.dims}:
                 return value
             for axis, dim in enumerate(rows):
                 value = value if dim in arg.dims else value.unsqueeze(axis)

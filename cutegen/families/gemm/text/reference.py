@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cutegen.epilogue import EpilogueProgram, Operand, torch_lines, torch_operand_lines
-from cutegen.families.gemm.omission import list_omissions, without
+from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand
+from cutegen.families.optional_operands import list_omissions
 
 Order = tuple[int, ...]
 """Axes for torch's permute; () where they are in order."""
@@ -71,7 +72,7 @@ def reference_text(problem: GemmProblem) -> ReferenceText:
         packed=tuple(_packed(problem)),
         a_order=_order(*a_batch, a_rows, a_k),
         b_order=_order(*b_batch, b_k, b_rows),
-        epilogues=tuple(_epilogue(problem, omitted) for omitted in reversed([(), *list_omissions(problem)])),
+        epilogues=tuple(_epilogue(problem, omitted) for omitted in reversed([(), *list_omissions(problem.optional)])),
     )
 
 
