@@ -56,7 +56,7 @@ q: split
 lse: {base: 2, layout: bsh}
 sink: true
 invariance: batch
-split_kv: {keys: 128, max: 3}
+split_kv: {keys: 256, max: 3}
 """
 # Rows that a warpgroup gathers in small pages, all of one scale, in single blocks that nothing is fetched ahead of.
 SPARSE = """\

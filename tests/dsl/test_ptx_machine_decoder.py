@@ -54,8 +54,8 @@ def test_shipped_cache(name: str, tiling: str, shape: dict[str, int], draw: Draw
 
 @pytest.fixture(scope="module")
 def invariant() -> Subject:
-    """Parts of the cache in another order with other scales, and small pages; pieces of 128 keys, up to 3."""
-    simulation = Simulation(3, 1, before=lambda q_nope, q_pe, cache, table, lengths, *others: {4: lengths})
+    """Parts of the cache in another order with other scales, and small pages; pieces of 256 keys, up to 3."""
+    simulation = Simulation(5, 1, before=lambda q_nope, q_pe, cache, table, lengths, *others: {4: lengths})
     return load_resolution(resolve_text(EDGES["quantised"], name="quantised"), simulation)
 
 
@@ -63,6 +63,8 @@ def invariant() -> Subject:
     ("shape", "draw", "mode"),
     [
         (dims(5, 2, 5, 200), Draw("edges", peaked=True), "numerics"),
+        (dims(1, 1, 3, 450), Draw(peaked=True), "numerics"),  # two pieces, for which there are five parts
+        (dims(2, 1, 3, 900), Draw("spread", peaked=True), "numerics"),  # a part has the end of one and begins the other
         (dims(3, 1, 3, 450), Draw("random", peaked=True), "alone"),
     ],
 )

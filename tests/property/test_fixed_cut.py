@@ -28,6 +28,7 @@ LENGTHS = st.one_of(
     st.sampled_from((1, 2, 8, 255)),
 )
 @example([4096] * 32, 66, 2, 4, 8)
+@example([1024] * 32, 132, 2, 4, 8)  # pieces longer than an even share: some parts between others would have none
 @example([40_000], 24, 2, 4, 8)  # fewer pieces than parts: some have none
 @example([0, 300] * 100, 9, 2, 1, 8)
 @example([2**31 - 1, 9_000, -(2**31)], 7, 2, 4, 8)
@@ -66,10 +67,11 @@ def test_pieces_follow_from_the_length_alone(
     for (count, size), runs, shares in zip(pieces, taken, told):
         assert runs[-1][1] == count * size
         assert shares <= {(runs[0][0], runs[-1][0])}
+        assert [part for part, _ in runs] == [*range(runs[0][0], runs[-1][0] + 1)]  # each of whom the others wait for
     total = sum(count * (size + overhead) for count, size in pieces)
     assert sum(costs) == total
     longest = max(size + overhead for _, size in pieces)
-    assert max(costs) <= -(-total // parts) + longest
+    assert max(costs) <= max(-(-total // parts), longest) + longest
 
 
 def cut_of(length: int, piece: int, most: int) -> tuple[int, int]:

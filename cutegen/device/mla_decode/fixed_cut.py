@@ -47,7 +47,8 @@ def find_pieces(
 ):
     """split_schedule.find_part where requests are cut as `cut_of` says, by `piece` units and `most_pieces`: START and
     END lie where pieces begin. A piece goes to the part in whose even share its middle lies; each costs as much as the
-    first of its request, and `overhead` pairs. The other arguments are those of find_part."""
+    first of its request, and `overhead` pairs. No share is shorter than a piece: every part up to the last one has a
+    middle, so that none is missing among those that join a request. The other arguments are those of find_part."""
     batch = cute.size(lengths)
     given = (lengths, most, part, parts, unit, overhead, piece, most_pieces, found, kept)
     if batch <= 32 * FEW:
@@ -73,7 +74,7 @@ def _find_pieces(
     overhead = const_expr(overhead * (PAIR // unit))
     lane = cute.arch.lane_idx()
     batch = cute.size(lengths)
-    total = Int32(0)
+    total, longest = Int32(0), Int32(0)
     held = cute.make_rmem_tensor(lane_lengths, Int32)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
         load_lengths(lengths, most, base, lane, held)
@@ -85,7 +86,9 @@ def _find_pieces(
             pieces, size = cut_of(units_of(held[i], unit), piece, most_pieces)
             if base + 32 * i + lane < batch:
                 total = total + pieces * (size + overhead)
+                longest = cutlass.max(longest, size + overhead)
     even = ceil_div(cute.arch.warp_redux_sync(total, "add"), parts)
+    even = cutlass.max(even, cute.arch.warp_redux_sync(longest, "max"))
     # Of the requests that a lane has looked at: the first that has pieces in this part or behind it, and the first that
     # has some behind it.
     first, first_start, first_lo, first_hi, first_length = Int32(batch), Int32(0), Int32(0), Int32(0), Int32(0)
