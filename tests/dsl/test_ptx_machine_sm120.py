@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
-from gemm_specs import PLAIN, resolve_text
+from gemm_specs import PLAIN, gathered, resolve_text
 from hopper_copy import copy_for_hopper
 from test_ptx_machine_sm100 import assert_reported, found, replacing
 
@@ -71,6 +71,7 @@ FORMS = {
         "mainloop: (a * sa) @ (b * sb)\nepilogue: {d: acc + c}\ntiling: {swap_ab: true, tile: [128, 128, 128]}\n",
         "  sa: e8m0[l, m, k/32]\n  sb: e8m0[l, n, k/32]\n  c: bf16[l, m, n]\n",
     ).replace("d: bf16[m, n]", "d: bf16[l, m, n]"),
+    "gathered rows": gathered(SM120),
     "parts of k": products(
         "bf16[m, k]", "bf16[n, k]", "tiling: {split_k: 3, split_k_sum: ordered_parallel, tile: [128, 64, 64]}\n"
     ),
@@ -80,7 +81,7 @@ FORMS = {
 @pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
 def test_other_forms_are_right_in_two_orders(text: str) -> None:
     resolution = resolve_text(text)
-    shape = {"m": 136, "n": 144, "k": 224, **({"l": 2} if "[l," in text else {})}
+    shape = {"m": 136, "n": 144, "k": 224} | ({"l": 2} if "[l," in text else {"t": 100} if "[t," in text else {})
     assert list(found(lambda s: load_resolution(resolution, s), shape, 2)) == [""] * 2
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gemm_specs import PLAIN, gathered, resolve_text
+from gemm_specs import PLAIN, resolve_text
 
 from cutegen.diagnostics import SpecError
 from cutegen.families.gemm.code_plan import plan_code
@@ -76,14 +76,10 @@ def tensors(a: str, b: str, more: str = "") -> str:
     return SM120.replace("bf16[m, k]", a).replace("bf16[n, k]", b).replace("  d:", f"{more}  d:")
 
 
+SCALED_K = tensors("e4m3[m, k]", "e4m3[n, k]", "  sa: f32[m, ceil(k/128)]@m\n  sb: f32[ceil(n/128), ceil(k/128)]\n")
+SCALED_K += "mainloop: (a * sa) @ (b * sb)\n"
 SPECS = {
     "fp8 with n contiguous": (tensors("e4m3[m, k]", "e4m3[k, n]"), "mma-major", "MMA reads e4m3 with k contiguous"),
-    "scales along k": (
-        tensors("e4m3[m, k]", "e4m3[n, k]", "  sa: f32[m, ceil(k/128)]@m\n  sb: f32[ceil(n/128), ceil(k/128)]\n")
-        + "mainloop: (a * sa) @ (b * sb)\n",
-        "sm120-spec",
-        "f32 scales that vary along k on sm_120a",
-    ),
     "a gated product with scales of blocks": (
         tensors("e4m3[m, k]", "e4m3[n, k]", "  sa: e8m0[m, k/32]\n  sb: e8m0[n, k/32]\n").replace("m, n]", "m, n/2]")
         + "mainloop: (a * sa) @ (b * sb)\nepilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}\n",
@@ -96,7 +92,16 @@ SPECS = {
         "packed-scales",
         "tile n = 64 is not the 128 rows of a chunk of scales",
     ),
-    "gathered rows": (gathered(SM120), "sm120-spec", "gathered rows on sm_120a"),
+    "rows of a warp that one part of the sum is not for": (
+        SCALED_K + "tiling: {tile: [128, 64, 128]}\nwarpgroups: {consumer: {count: 1}}\n",
+        "promoted-rows",
+        "tile m = 128 of a promoted sum, for 1 x 64 rows",
+    ),
+    "columns of such a sum": (
+        SCALED_K + "tiling: {tile: [128, 128, 128]}\n",
+        "accumulator-registers",
+        "the widest tile n is 64",
+    ),
 }
 
 

@@ -26,9 +26,9 @@ def tile_mma(warps):
 
 
 def sum_shape(mma, tile):
-    """(2, 2, bN/8, MMA_M): the sums of a thread, in the order that `accumulator` has them in."""
+    """((2, 2, bN/8), MMA_M, 1): the sums of a thread, in the order that `accumulator` has them in."""
     (_, rows, columns) = mma.partition_shape_C(tile[:2])
-    return 2, 2, cute.size(columns), cute.size(rows)
+    return (2, 2, cute.size(columns)), cute.size(rows), 1
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,19 @@ class WarpTile:
         self.b.load(block, stage)
 
     def multiply(self, kind, sums, block, following=None, stage=None):
-        """sums += A B^T for a block of k. kind: of mma.sync, behind `aligned`. sums: (2, 2, bN/8, MMA_M). following: a
+        """sums += A B^T for a block of k. kind: of mma.sync, behind `aligned`. sums: see `sum_shape`. following: a
         block of `stage`, which is read meanwhile."""
         products = list(self.products(sums, block))  # of what registers hold before that
         if following is not None:
             self.load(following, stage)
         for row, column, *words in products:
-            multiply(kind, sums[None, None, column, row], *words)
+            multiply(kind, sums[(None, None, column), row, 0], *words)
 
     def products(self, sums, block):
         """(row, column, words of A, words of B) of each product of 16 x 8."""
         a, b = self.a.words(block), self.b.words(block)
-        for column in range(sums.shape[2]):
-            for row in range(sums.shape[3]):
+        for column in range(sums.shape[0][2]):
+            for row in range(sums.shape[1]):
                 yield row, column, [a[i, row] for i in range(4)], [b[i, column] for i in range(2)]
 
 

@@ -50,7 +50,7 @@ class ScaledWarpTile:
         chunk, byte = block // each, block % each * (BLOCKS // each)
         products = [
             (
-                sums[None, None, column, row],
+                sums[(None, None, column), row, 0],
                 a,
                 b,
                 (self.a.fragment[0, chunk], byte, 0),

@@ -17,4 +17,9 @@ CORES: Cores = (
 SCALED_CORES: Cores = (
     ("cooperative", 2, (128, 128, 64), "one chunk of scales of rows and one of columns, for two warpgroups"),
 )
+# Of products whose sums are promoted: a warp has registers for one part, of 16 rows.
+PROMOTED_CORES: Cores = (
+    ("cooperative", 2, (128, 64, 64), "16 x 64 of a warp: the sum and a part of it fit next to the operands"),
+    ("cooperative", 1, (64, 64, 64), "few rows, for more tiles"),
+)
 CLUSTERS = {(1, 1): "TMA does not multicast here"}

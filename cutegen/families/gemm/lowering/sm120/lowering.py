@@ -8,7 +8,7 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import SLAB_ROWS, warpgroups_per_tile
 from cutegen.families.gemm.lowering.lowering import NVGPU, Cores
 from cutegen.families.gemm.lowering.sm90.lowering import Sm90
-from cutegen.families.gemm.lowering.sm120.cores import CLUSTERS, CORES, SCALED_CORES
+from cutegen.families.gemm.lowering.sm120.cores import CLUSTERS, CORES, PROMOTED_CORES, SCALED_CORES
 from cutegen.families.gemm.problem import GemmProblem
 
 BLOCKS = 2  # of k, that a warp has in registers: one is multiplied while the next is read
@@ -23,6 +23,8 @@ class Sm120(Sm90):
     clusters = CLUSTERS
 
     def list_cores(self, problem: GemmProblem) -> Cores:
+        if problem.promotable:
+            return PROMOTED_CORES
         return SCALED_CORES if problem.packed_scales else CORES
 
     def list_modules(self, problem: GemmProblem) -> tuple[str, ...]:
@@ -33,11 +35,13 @@ class Sm120(Sm90):
 
     def operand_registers(self, problem: GemmProblem, c: Candidate) -> int:
         rows = _waves(problem, c) * SLAB_ROWS + c.tile[1]
-        operands = BLOCKS * rows * problem.target.mma_k_bytes // (WARP_THREADS * REGISTER_BYTES)
+        blocks = c.promote_every if isinstance(c.promote_every, int) else BLOCKS  # those of a part are read at once
+        operands = blocks * rows * problem.target.mma_k_bytes // (WARP_THREADS * REGISTER_BYTES)
         return operands + (BLOCKS * SCALE_WORDS if problem.packed_scales else 0)
 
     def count_matrix_loads(self, problem: GemmProblem, c: Candidate) -> int:
-        return CODE_TILES * _blocks(problem, c) * (_waves(problem, c) + c.tile[1] // SLAB_ROWS)
+        tiles = 1 if c.promotes else CODE_TILES
+        return tiles * _blocks(problem, c) * (_waves(problem, c) + c.tile[1] // SLAB_ROWS)
 
     def plan_mma(self, problem: GemmProblem, c: Candidate) -> MmaPlan:
         return MmaPlan(problem.mma.sass, _waves(problem, c) * (c.tile[1] // MMA_COLUMNS) * _blocks(problem, c))

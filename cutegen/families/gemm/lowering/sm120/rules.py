@@ -5,6 +5,7 @@ from __future__ import annotations
 from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import warpgroups_per_tile
 from cutegen.families.gemm.features.packed_scales.rules import PACKED
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
@@ -43,6 +44,28 @@ def no_cluster_sum(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
     if not c.in_cluster:
         return None
     return f"split_k_sum = {c.split_k_sum}: kernels of {arch.name} have no clusters", "use ordered_parallel"
+
+
+@BOOK.declare_form(
+    Rule(
+        "promoted-rows",
+        "on sm_120a a tile whose sum is promoted has 64 rows for each warpgroup that shares it",
+        "A warp multiplies a part of k for its 16 rows, and f32 registers take the sum of it, scaled. With more rows "
+        "it would have to read the columns of the part again for each 16.",
+        "arch: sm_120a\naccumulate: {promote_every: 4}\ntiling: {tile: [128, 64, 128]}\n"
+        "warpgroups: {consumer: {count: 1}}",
+    ),
+    "tile",
+    "consumers",
+    "schedule",
+    element=0,
+    only="sm_120a",
+)
+def promoted_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    rows = arch.mma_m * warpgroups_per_tile(c)
+    if not c.promotes or c.tile[0] == rows:
+        return None
+    return f"tile m = {c.tile[0]} of a promoted sum, for {warpgroups_per_tile(c)} x 64 rows", f"use {rows}"
 
 
 def _one_chunk(problem: GemmProblem, c: Candidate, axis: int) -> Objection | None:

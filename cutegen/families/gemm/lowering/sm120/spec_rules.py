@@ -16,8 +16,10 @@ SM120_SPEC = register(
     Rule(
         "sm120-spec",
         "some parts of a GEMM spec are not supported yet on sm_120a",
-        "sm_120a has what sm_90a has, but f32 scales along k, for which sums are promoted, and gathered rows.",
-        "arch: sm_120a\ntensors: {a: 'e4m3[m, k]', b: 'e4m3[n, k]', sa: 'f32[m, k/128]'}\nmainloop: (a * sa) @ b",
+        "sm_120a has what sm_90a has, and scales of blocks, of 8 bits, but those neither of gated products nor of "
+        "groups that begin anywhere.",
+        "arch: sm_120a\ntensors: {a: 'e4m3[m, k]', b: 'e4m3[n, k]', sa: 'e8m0[m, k/32]', sb: 'e8m0[n, k/32]', "
+        "d: 'bf16[m, n/2]'}\nmainloop: (a * sa) @ (b * sb)\nepilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}",
     )
 )
 
@@ -26,15 +28,11 @@ def refuse_unsupported(doc: SpecDocument, problem: GemmProblem) -> Iterator[Diag
     """A finding for each part that kernels of the problem's architecture lack."""
     for path, what in _unsupported(problem) if problem.target.folder == FOLDER else ():
         said = f"{what} on {problem.arch} is not supported yet"
-        yield doc.diagnostic(SM120_SPEC.id, path, said, "use `arch: sm_90a`", key=True)
+        yield doc.diagnostic(SM120_SPEC.id, path, said, "use `arch: sm_100a`", key=True)
 
 
 def _unsupported(problem: GemmProblem) -> Iterator[tuple[KeyPath, str]]:
-    if problem.gather:
-        yield ("mainloop",), "a product of gathered rows"
     if problem.packed_scales and problem.paired:
         yield ("epilogue",), "a gated product with scales of blocks"
     if problem.packed_scales and problem.groups and problem.groups.form == "offsets":
         yield ("groups",), "a product of groups that begin anywhere, with scales in chunks of 128 rows,"
-    if problem.scaled_k:
-        yield ("mainloop",), "a product with f32 scales that vary along k"
