@@ -164,18 +164,26 @@ LARGEST = {"largest": PAIRED + "variant: seesaw_2cta\n"}
 
 
 def shipped_kernels(name: str) -> set[tuple[str, object]]:
-    """The instances of a shipped spec: text without the spec's name, and numbers."""
+    """The instances of a shipped spec: text without the spec's name, and numbers. Kernels of the two 16-bit types that
+    differ in the name of the type alone are one."""
     resolved = resolve_file(REPOSITORY / "specs" / f"{name}.yaml", locked=True).resolved
     files = render_package(resolved).files
-    code = {t.module: files[f"{t.module}.py"].replace(name, "") for t in resolved.built}
-    code = {module: re.sub(r"^# Spec: .*$", "", text, flags=re.MULTILINE) for module, text in code.items()}
+    code = {t.module: plain_text(files[f"{t.module}.py"].replace(name, "")) for t in resolved.built}
     return {(code[t.module], t.numbers) for t in resolved.built}
 
 
+def plain_text(text: str) -> str:
+    """Without the line of the spec, and with one name for types of 16 bits, also in the order of what is imported."""
+    text = re.sub(r"^# Spec: .*$", "", text, flags=re.MULTILINE).replace("BFloat16", "Float16").replace("bf16", "f16")
+    names = re.compile(r"^from cutlass import (.*)$", re.MULTILINE)
+    return names.sub(lambda found: ", ".join(sorted({*found[1].split(", ")})), text)
+
+
 def different(names: Iterable[str]) -> set[str]:
-    """Those whose kernels are not all kernels of others, of which the one with the shortest name stays."""
+    """Those whose kernels are not all kernels of others, of which the one with the shortest name stays, and that of bf16,
+    which the PTX machine runs."""
     kept: dict[str, set[tuple[str, object]]] = {}
-    for name in sorted(names, key=lambda name: (len(name), name)):
+    for name in sorted(names, key=lambda name: ("_f16_" in name, len(name), name)):
         found = shipped_kernels(name)
         if not found <= set().union(*kept.values()):
             kept[name] = found
