@@ -279,9 +279,12 @@ GEMM += [WIDE_REDUCTION, WIDE_REDUCTION + "tiling: {tile: [128, 64, 64], swap_ab
 GEMM += [GATED_BLOCKS.replace("sa: f32[m, ceil(k/128)]@m", "sa: f32[]")]
 GEMM += [GATED_BLOCKS.replace(":n/2", "0::2").replace("n/2:", "1::2") + SWAPPED]
 GEMM += [gemm_specs.PLAIN.replace("sm_90a", "[sm_90a, sm_100a]")]
+GATED_BLOCKED = gemm_specs.PLAIN.replace("  d: bf16[m, n]", "  w: f32[]\n  s: f32[m, n/256]\n  d: bf16[m, n/2]")
+GATED_BLOCKED = GATED_BLOCKED.replace("sm_90a", "sm_100a")
+GATED_BLOCKED += "epilogue: {x: 'w * acc[:, :n/2] * acc[:, n/2:]', s: 'max_abs(x, n, 128) / 448', d: x / s}\n"
 OF_BOTH = gemm_specs.PLAIN.replace("  d:", "  r: f32[m]\n  c: f32[n]\n  d:")
 OF_BOTH += "epilogue: {r: 'sum(acc, n)', c: 'max(acc, m)', d: acc}\n"
-GEMM += [OF_BOTH.replace("sm_90a", "sm_100a")]
+GEMM += [OF_BOTH.replace("sm_90a", "sm_100a"), GATED_BLOCKED]
 GEMM += [gemm_specs.PLAIN.replace("sm_90a", "sm_100a") + "scheduler: clc\ntiling: {cluster: [1, 1]}\n"]
 # With what else `auto` takes for other extents: several modules, and tilings that a call chooses among.
 PORTFOLIOS = (

@@ -180,8 +180,8 @@ def plain_text(text: str) -> str:
 
 
 def different(names: Iterable[str]) -> set[str]:
-    """Those whose kernels are not all kernels of others, of which the one with the shortest name stays, and that of bf16,
-    which the PTX machine runs."""
+    """Those whose kernels are not all kernels of others, of which the one with the shortest name stays, and that of
+    bf16, which the PTX machine runs."""
     kept: dict[str, set[tuple[str, object]]] = {}
     for name in sorted(names, key=lambda name: ("_f16_" in name, len(name), name)):
         found = shipped_kernels(name)

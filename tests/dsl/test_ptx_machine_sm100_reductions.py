@@ -1,5 +1,5 @@
-"""Reductions of sm_100a kernels on the PTX machine, strict: of rows, columns and all, which tiles join; and breaks in
-how tiles wait for each other."""
+"""Reductions of sm_100a kernels on the PTX machine, strict: of rows, columns and all, which tiles join, and of blocks;
+and breaks in how tiles wait for each other."""
 
 from __future__ import annotations
 
@@ -57,6 +57,36 @@ tiling: {tile: [128, 32, 64], cluster: [1, 1]}
 """
 GROUPED = OFFSETS.replace("sm_90a", "sm_100a").replace("  d:", "  r: f32[m]\n  d:")
 GROUPED += "epilogue: {d: acc, r: 'sum(acc * acc, n)'}\ntiling: {tile: [128, 32, 64], cluster: [1, 1]}\n"
+BLOCKS = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors: {a: "bf16[m, k]", b: "bf16[n, k]", q: "e4m3[m, n/2]", scale: "f32[m, ceil(n/256)]@m"}
+epilogue:
+  x: round_bf16(silu(acc[:, :n/2]) * acc[:, n/2:])
+  scale: max(max_abs(x, n, 128), 1e-4) / 448
+  q: x / scale
+tiling: {tile: [128, 256, 64], mma_ctas: 2}
+"""
+SMALL_BLOCKS = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors:
+  a: bf16[l, m, k]
+  b: bf16[l, n, k]
+  w: f32[n]
+  beta: f32[]
+  d: bf16[l, m, n]
+  s: f32[l, m, n/32]
+  r: f32[l, m]
+epilogue:
+  x: acc * w + beta
+  s: max_abs(x, n, 32) / 448
+  d: x / s
+  r: max(acc, n)
+tiling: {tile: [128, 64, 64], cluster: [1, 1]}
+"""
 SHAPE = {"m": 264, "n": 72, "k": 72}
 LAST = r"(?=(?:(?!bar\.sync)[\s\S])*?"  # of its kind before what follows
 # What is broken; the PTX that is replaced, and by what.
@@ -82,6 +112,18 @@ def test_rows_of_groups_that_begin_anywhere() -> None:
     subject = load_resolution(resolve_text(GROUPED), simulation)
     for simulation.seed, kind in enumerate(("random", "ones", "one")):
         assert_passes(subject, {**SHAPE, "g": 5}, draw=Deal(kind), seed=simulation.seed)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [(BLOCKS, {"m": 264, "n": 544, "k": 72}), (SMALL_BLOCKS, {"l": 2, "m": 136, "n": 160, "k": 72})],
+    ids=["gated, pairs, 128 columns", "alone, 32 columns"],
+)
+def test_values_of_blocks_are_right_in_five_orders(text: str, shape: dict[str, int]) -> None:
+    simulation = Simulation(sm_count=4, strict=True)
+    subject = load_resolution(resolve_text(text), simulation)
+    for simulation.seed in range(5):
+        assert_passes(subject, shape)
 
 
 def replacing(pattern: str, by: str) -> Callable[[str], str]:

@@ -162,7 +162,16 @@ SPECS = {
         + "mainloop: (a * sa) @ (b * sb)\n",
         "groups that begin anywhere, with scales in chunks of 128 rows,",
     ),
-    "a value of blocks": (PLAIN + "  s: f32[m, n/128]\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc}\n", "`s`"),
+    "a block of a tile": (
+        PLAIN.replace("  d:", "  c: bf16[m, n]\n  d:")
+        + "  s: f32[m, n/128]\nepilogue: {x: acc + c, s: 'max_abs(x, n, 128)', d: x / s}\n",
+        "made of a tile",
+    ),
+    "a block of i32": (
+        PLAIN.replace("bf16[m, k]", "i8[m, k]").replace("bf16[n, k]", "i8[n, k]")
+        + "  s: f32[m, n/128]\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc / s}\n",
+        "of i32 sums",
+    ),
     "a scale": (PLAIN + "  s: f32[m, k/128]@m\nmainloop: (a * s) @ b\n", "f32 scales that vary along k"),
     "m contiguous": (PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n]@m"), "n is not contiguous"),
     "stored by threads": (PLAIN + "tma: {d: {store: direct}}\n", "TMA does not store"),

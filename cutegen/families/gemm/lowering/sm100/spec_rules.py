@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic, Rule, register
+from cutegen.dtypes import DTYPES
+from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem
 
 if TYPE_CHECKING:
@@ -17,10 +19,10 @@ SM100_SPEC = register(
         "sm100-spec",
         "some parts of a GEMM spec are not supported yet on sm_100a",
         "sm_100a has dense products, batched or not, with elementwise epilogues, gated or not, that read tiles, "
-        "vectors and scalars, with reductions, and outputs with n contiguous that TMA stores, of groups of rows or "
-        "not. Blocks, gathered rows and f32 scales along k are of sm_90a so far, and so is the section `warpgroups`, "
-        "whose knobs are those of WGMMA.",
-        "arch: sm_100a\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc / s}",
+        "vectors and scalars, with reductions, with values of blocks that no tile goes into, and outputs with n "
+        "contiguous that TMA stores, of groups of rows or not. Gathered rows and f32 scales along k are of sm_90a so "
+        "far, and so is the section `warpgroups`, whose knobs are those of WGMMA.",
+        "arch: sm_100a\nepilogue: {x: acc + c, s: 'max_abs(x, n, 128)', d: x / s}",
     )
 )
 REMEDY = "use `arch: sm_90a`"
@@ -50,10 +52,10 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
         yield ("mainloop",), "a product of gathered rows"
     if problem.scaled_k:
         yield ("mainloop",), "a product with f32 scales that vary along k"
-    for b in outer.block_outputs:
-        yield ("epilogue", b.name), f"`{b.name}`, a value of blocks,"
-    if outer.block and not outer.block_outputs:
-        yield ("epilogue",), "a value of blocks"
+    if outer.block and block_passes(problem).tiles_before:
+        yield ("epilogue",), "a value of blocks that is made of a tile"
+    elif outer.block and problem.mma.accumulator is not DTYPES["f32"]:
+        yield ("epilogue",), f"a value of blocks of {problem.mma.accumulator} sums"
     for o in outer.operands:
         name = o.updates or o.name
         if o.kind == "block_input":
