@@ -181,7 +181,8 @@ def promise(simulation: Simulation, subject: Subject, ready: Container[str]) -> 
 
 
 def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
-    """A plan of the same class that takes CPU tensors and launches on the machine."""
+    """A plan of the same class that takes CPU tensors and launches on the machine, which refuses what a compiled call
+    does: strides and addresses, too."""
     copy, module = type(plan)(), sys.modules[type(plan).__module__]
     original = module.load_kernel
 
@@ -200,12 +201,22 @@ def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
             raise cause
         type(plan)._refuse(copy, args, values, cause, sms)
 
+    def make_launch(key: str | None = None) -> Callable[..., None]:
+        launch, args = type(plan).make_launch(copy, key), (*copy.inputs, *copy.fresh_outputs)
+
+        def launch_fn(*values: Any, sms: int | None = None) -> None:
+            refuse(args, values[: len(args)], sms=sms)
+            launch(*values, sms=sms)
+
+        return launch_fn
+
     for name in dir(type(copy)):
         if name.startswith("compile"):  # `compile`, and what a family compiles besides
             setattr(copy, name, for_machine(getattr(copy, name)))
     copy._refuse = refuse  # type: ignore[method-assign]
     copy.device = "cpu"  # type: ignore[misc]
     copy._sm_counts[-1] = simulation.sm_count  # a CPU tensor's device index is -1
+    copy.make_launch, copy.launch_fn = make_launch, make_launch()  # type: ignore[method-assign]
     return copy
 
 
