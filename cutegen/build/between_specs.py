@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from cutegen.build.cubin import read_cubin
 from cutegen.build.kernels import KernelReport, build_kernels
+from cutegen.families.registry import load_family
 from cutegen.resolve import Resolution
 from cutegen.resolve.winners import Winner
 from cutegen.runtime.cache import KernelCache, default_root
@@ -68,12 +69,24 @@ class WinnerChange:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeChange:
+    """Microseconds of one problem. how: "predicted" by the cost model for the fastest tiling, or "measured on" a
+    device, as the lock's winner for it says. old, new: (us, tiling), None where there is none."""
+
+    shape: str
+    how: str
+    old: tuple[float, str] | None
+    new: tuple[float, str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     name: str
     keys: tuple[ValueChange, ...]
     decisions: tuple[ValueChange, ...]
     tilings: tuple[TilingChange, ...]
     winners: tuple[WinnerChange, ...]
+    times: tuple[TimeChange, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -86,11 +99,13 @@ def compare_resolutions(
     new: Resolution,
     *,
     build: bool = True,
+    shapes: Sequence[Mapping[str, int]] = (),
     workers: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_current: Callable[[Sequence[str]], None] = lambda names: None,
 ) -> Difference:
     """The difference of two specs, or of two states of one. build: compile what the cache lacks, and compare code.
+    shapes: problems to compare times of.
     CutegenError: there is no compiler or no disassembler."""
     sides: list[Sequence[KernelReport]] = []
     for resolution in (old, new):
@@ -107,7 +122,34 @@ def compare_resolutions(
         _changes(*({d.key: d.value for d in r.resolved.decisions if d.origin != "spec"} for r in (old, new))),
         tuple(tilings),
         tuple(_compare_winners(old.lock.winners, new.lock.winners)),
+        tuple(time for shape in shapes for time in _compare_times(old, new, shape)),
     )
+
+
+def _compare_times(old: Resolution, new: Resolution, shape: Mapping[str, int]) -> Iterator[TimeChange]:
+    text = " ".join(f"{dim}={extent}" for dim, extent in shape.items())
+    predicted = [_predict(side, shape) for side in (old, new)]
+    if any(predicted):
+        yield TimeChange(text, "predicted", *predicted)
+    sides = [{w.device: (w.us, w.tiling) for w in side.lock.winners if _answers(w, shape)} for side in (old, new)]
+    for device in dict.fromkeys((*sides[0], *sides[1])):
+        yield TimeChange(text, f"measured on {device}", sides[0].get(device), sides[1].get(device))
+
+
+def _predict(resolution: Resolution, shape: Mapping[str, int]) -> tuple[float, str] | None:
+    """The fastest tiling by the cost model; None: the family has none. CutegenError: it is no problem of the spec."""
+    resolved = resolution.resolved
+    estimate = load_family(resolution.spec.kernel).estimate
+    found = [
+        (seconds * 1e6, t.name) for t in resolved.tilings if (seconds := estimate(resolved, t.name, shape)) is not None
+    ]
+    return min(found, default=None)
+
+
+def _answers(winner: Winner, shape: Mapping[str, int]) -> bool:
+    """Whether calls of this shape run it."""
+    spans = {dim: winner.span(dim) for dim in winner.calls}
+    return not winner.unused and all(low <= shape.get(dim, -1) <= high for dim, (low, high) in spans.items())
 
 
 def compare_builds(resolution: Resolution, old: Sequence[KernelReport], new: Sequence[KernelReport]) -> Difference:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
+from cutegen.cli.targets import shapes_option
 from cutegen.config import find_config
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:
-    from cutegen.build.between_specs import Difference, TilingChange, ValueChange
+    from cutegen.build.between_specs import Difference, TilingChange, TimeChange, ValueChange
     from cutegen.resolve import Resolution
     from cutegen.spec import SpecDocument
 
@@ -31,8 +32,17 @@ _RANGE = re.compile(r"(?:^|[^./])\.\.(?![/.])")  # of revisions; `..` of a path 
 @click.option("--exit-code", "gate", is_flag=True, help="Exit with 1 where anything differs.")
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a comment on a pull request.")
 @click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Compile processes; by default one a CPU.")
+@shapes_option
 @console.json_option
-def diff(what: tuple[str, ...], no_build: bool, gate: bool, markdown: bool, jobs: int | None, as_json: bool) -> int:
+def diff(
+    what: tuple[str, ...],
+    no_build: bool,
+    gate: bool,
+    markdown: bool,
+    jobs: int | None,
+    shapes: tuple[str, ...],
+    as_json: bool,
+) -> int:
     """Show what differs between two specs, or between git revisions A and B of specs.
 
     With versions of the DSL in place of revisions, `nvidia-cutlass-dsl==4.7.1..4.8.1`, what each of them makes of
@@ -40,17 +50,22 @@ def diff(what: tuple[str, ...], no_build: bool, gate: bool, markdown: bool, jobs
 
     Keys of the spec, decisions, and for each tiling its numbers, registers, spills, instructions and whether its SASS
     is identical; then winners that are kept, stale or dropped. `A..` compares with the files as they are. Specs and
-    locks are of the revision, and kernels are rendered from them by the cutegen that runs.
+    locks are of the revision, and kernels are rendered from them by the cutegen that runs. With --shape times of that
+    problem as well: what the cost model predicts, and what winners were measured with.
     """
     from cutegen.build.between_specs import compare_resolutions
     from cutegen.cli.progress import show_bar
+    from cutegen.run.shapes import read_shape
 
     if what[0].startswith(_VERSIONS):
+        if shapes:
+            raise CutegenError("--shape: versions of the DSL have no predicted times", "leave it out", exit_code=2)
         return _compare_versions(what, no_build, gate, markdown, jobs, as_json)
+    problems = [read_shape(text) for text in shapes]
     found = []
     for old, new in _pairs(what):
         with show_bar("compiling") as bar:
-            found.append(compare_resolutions(old, new, build=not no_build, workers=jobs,
+            found.append(compare_resolutions(old, new, build=not no_build, workers=jobs, shapes=problems,
                                              on_progress=bar.progress, on_current=bar.name))  # fmt: skip
     _say(found, markdown, as_json)
     return int(gate and not all(d.same for d in found))
@@ -204,6 +219,14 @@ def _of_tiling(tiling: TilingChange) -> str:
     return ", ".join(f"{c.name} {_arrow(c)}" for c in tiling.changes)
 
 
+def _time(side: tuple[float, str] | None) -> str:
+    return f"{side[0]:.4g} ({side[1]})" if side else "-"
+
+
+def _ratio(change: TimeChange) -> str:
+    return f"{change.new[0] / change.old[0]:.3f}" if change.old and change.new else ""
+
+
 def _counted(words: Iterable[str]) -> str:
     return ", ".join(f"{count} {word}" for word, count in Counter(words).items())
 
@@ -218,6 +241,9 @@ def _sections(difference: Difference) -> list[tuple[str, tuple[str, ...], list[t
     title = f"tilings, by their code: {_counted(t.code for t in difference.tilings)}"
     rows = [(t.tiling, t.code, _of_tiling(t)) for t in difference.tilings if not t.same]
     sections.append((title, ("tiling", "SASS", "what changed"), rows))
+    if difference.times:
+        times = [(t.shape, t.how, _time(t.old), _time(t.new), _ratio(t)) for t in difference.times]
+        sections.append(("times, us", ("problem", "", "old", "new", "new / old"), times))
     if difference.winners:
         title = f"winners: {_counted(w.state for w in difference.winners)}"
         winners = [

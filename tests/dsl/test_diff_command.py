@@ -101,6 +101,13 @@ def test_winners_of_another_epilogue_are_stale(folder: Path, capsys: pytest.Capt
     assert {w["state"] for w in found["winners"]} == {"stale"}
     assert all("what was measured is another problem" in w["why"] for w in found["winners"])
     assert any(w["gain"] and w["gain"] > 1 for w in found["winners"])
+    shape = ["--shape", "m=64,n=4096,k=4096"]
+    times = compared(capsys, f"{TUNED}.yaml", "changed.yaml", "--no-build", *shape)["times"]
+    assert [(t["how"], t["new"] is None) for t in times] == [("predicted", False), ("measured on NVIDIA H200", True)]
+    assert all(0 < us < 100 for t in times for us, _ in (t["old"],))
+    assert main(["diff", f"{TUNED}.yaml", "changed.yaml", "--no-build", "--markdown", *shape]) == 0
+    assert "| m=64 n=4096 k=4096 | predicted |" in capsys.readouterr().out
+    assert main(["diff", "nvidia-cutlass-dsl==4.7.1..", "changed.yaml", *shape]) == 2
     (folder / "changed.lock.yaml").unlink()
     found = compared(capsys, f"{TUNED}.yaml", "changed.yaml", "--no-build")
     assert {w["state"] for w in found["winners"]} == {"dropped"}
