@@ -133,7 +133,7 @@ def test_the_load_of_a_row() -> None:
     case = Case("one row", {"m": 3, "n": 7168}, "numerics", None)
     found = shrink(subject_of("rmsnorm_bf16_sm90a"), case, BAD, failing(lambda s: s["n"] > 3000))
     assert found.smallest.shape == {"m": 1, "n": 3008}
-    assert found.step.startswith("load 1 of each thread (n 2048 to 3007)"), found.step
+    assert found.step.startswith("load 1 of each thread (n 1536 to 3007)"), found.step
 
 
 def test_keys_that_are_kept() -> None:
