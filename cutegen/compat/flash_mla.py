@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import os
@@ -39,6 +40,7 @@ from cutegen.compat.flash_mla_arguments import (
     rename,
 )
 from cutegen.runtime.arguments import range_fault
+from cutegen.runtime.base import current_device, find_arch
 from cutegen.runtime.mla_decode.inputs import QUERY_DIM
 from cutegen.runtime.mla_decode.plan import MlaPlan
 from cutegen.runtime.mla_decode.tiling import row_blocks
@@ -50,7 +52,7 @@ MOST_TOKENS, MOST_HEADS, MOST_INDICES = 16, 128, 1 << 17  # that rendered plans 
 SPEC = """\
 cutegen: 1
 kernel: mla_decode
-arch: sm_90a
+arch: {arch}
 dtype: {dtype}
 heads: [1, {heads}]
 query_len: [1, {tokens}]
@@ -60,7 +62,7 @@ kv_cache: {{page_size: {page_size}}}
 SPARSE_SPEC = """\
 cutegen: 1
 kernel: mla_decode
-arch: sm_90a
+arch: {arch}
 dtype: bf16
 heads: [1, {heads}]
 query_len: [1, {tokens}]
@@ -72,6 +74,7 @@ kv_cache:
 keys: {{topk: [1, {topk}]}}
 sink: {sink}
 """
+ARCHS = ("sm_90a", "sm_100a", "sm_103a")  # that plans are rendered for
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
 _lock = threading.Lock()
 _given: list[MlaPlan] = []
@@ -289,6 +292,7 @@ def _takes(
 
 
 def _find_rendered(*kind: Any) -> MlaPlan:
+    kind = (_arch_of(current_device()), *kind)
     if kind not in _rendered:
         with _lock:
             if kind not in _rendered:
@@ -296,14 +300,23 @@ def _find_rendered(*kind: Any) -> MlaPlan:
     return _rendered[kind]
 
 
-def _render(dtype: Any, page_size: int, flag: bool) -> MlaPlan:
+@functools.cache
+def _arch_of(device: int) -> str:
+    """That of a CUDA device, -1 for none; the first where no kernel is for it, as a launch says then."""
+    try:
+        return ARCHS[0] if device < 0 else find_arch("flash_mla", device, ARCHS)
+    except ValueError:
+        return ARCHS[0]
+
+
+def _render(arch: str, dtype: Any, page_size: int, flag: bool) -> MlaPlan:
     """flag: whether there is a mask, or of sparse attention, which has SPARSE_ROW for a dtype, a sink."""
     from cutegen.diagnostics import SpecError
     from cutegen.render import render_package
     from cutegen.resolve import resolve_document
     from cutegen.spec import load_text
 
-    extents = {"page_size": page_size, "tokens": MOST_TOKENS, "heads": MOST_HEADS}
+    extents = {"arch": arch, "page_size": page_size, "tokens": MOST_TOKENS, "heads": MOST_HEADS}
     if dtype == SPARSE_ROW:
         name = f"flash_mla_sparse{'_sink' * flag}_page{page_size}"
         text = SPARSE_SPEC.format(sink=str(flag).lower(), topk=MOST_INDICES, **extents)
@@ -318,7 +331,7 @@ def _render(dtype: Any, page_size: int, flag: bool) -> MlaPlan:
     except SpecError as error:
         found = error.diagnostics[0]
         raise ValueError(f"flash_mla: {'; '.join(filter(None, (found.message, found.remedy)))}") from None
-    return _import_plan(_write(package) / package.name, f"_cutegen_{name}")
+    return _import_plan(_write(package) / package.name, f"_cutegen_{name}_{arch}")
 
 
 def _write(package: Any) -> Path:

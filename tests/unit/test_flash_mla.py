@@ -227,6 +227,28 @@ def test_plans_are_rendered_when_none_is_given(
         flash_mla.prepare(torch.bfloat16, 0)
 
 
+@pytest.mark.parametrize(
+    ("capability", "arch"), [((9, 0), "sm_90a"), ((10, 0), "sm_100a"), ((10, 3), "sm_103a"), ((8, 0), "sm_90a")]
+)
+def test_plans_are_rendered_for_the_device(
+    capability: tuple[int, int], arch: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    facts = SimpleNamespace(major=capability[0], minor=capability[1], name="a GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: facts)
+    monkeypatch.setattr(flash_mla, "current_device", lambda: 0)
+    monkeypatch.setattr(flash_mla, "_given", [])
+    monkeypatch.setattr(flash_mla, "_rendered", {})
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
+    flash_mla._arch_of.cache_clear()
+    try:
+        assert flash_mla.find_plan("bfloat16", 64, True).arch == arch
+        if arch == "sm_100a":
+            with pytest.raises(ValueError, match=r"flash_mla: .* on sm_100a is not supported yet"):
+                flash_mla.find_sparse_plan()
+    finally:
+        flash_mla._arch_of.cache_clear()
+
+
 def test_a_rendered_package_is_not_kept_where_others_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(flash_mla, "_given", [])
     monkeypatch.setattr(flash_mla, "_rendered", {})
