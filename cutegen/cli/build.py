@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +16,25 @@ from cutegen.cli import console
 from cutegen.cli.annotations import annotation
 from cutegen.defaults import KERNEL_SECONDS
 from cutegen.diagnostics import CutegenError
+from cutegen.runtime.sources import LINE_INFO
 
 if TYPE_CHECKING:
     from cutegen.build import KernelReport
     from cutegen.resolve import Resolution
+
+
+@contextmanager
+def _with_lines(wanted: bool) -> Iterator[None]:
+    """Kernels that are compiled inside have lines of the source, and cache keys of their own."""
+    before = os.environ.get(LINE_INFO)
+    if wanted:
+        os.environ[LINE_INFO] = "1"
+    try:
+        yield
+    finally:
+        if wanted:
+            os.environ.pop(LINE_INFO)
+            os.environ |= {LINE_INFO: before} if before is not None else {}
 
 
 @click.command()
@@ -27,11 +44,18 @@ if TYPE_CHECKING:
 @click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Compile processes; by default one a CPU.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Put PTX, cubin, SASS, object and compiler remarks of each kernel under DIR.")  # fmt: skip
+@click.option("--lineinfo", is_flag=True, help="With --keep: lines of the source in PTX and cubin.")
 @click.option("--timeout", "timeout_s", type=console.FiniteRange(0, 86_400, min_open=True), metavar="SECONDS",
               default=KERNEL_SECONDS, show_default=True, help="Give up on one kernel after this long.")  # fmt: skip
 @console.format_option
 def build(
-    specs: list[Path], everything: bool, jobs: int | None, keep: Path | None, timeout_s: float, as_json: bool
+    specs: list[Path],
+    everything: bool,
+    jobs: int | None,
+    keep: Path | None,
+    lineinfo: bool,
+    timeout_s: float,
+    as_json: bool,
 ) -> int:
     """Compile the kernels of specs and compare the code with the plan. Needs no GPU.
 
@@ -43,6 +67,8 @@ def build(
     from cutegen.cli.progress import show_bar
     from cutegen.resolve import resolve_archs
 
+    if lineinfo and not keep:
+        raise CutegenError("--lineinfo is for files that are kept", "add --keep DIR", exit_code=2)
     start = time.perf_counter()
     owners: dict[str, Path] = {}
 
@@ -54,7 +80,7 @@ def build(
     results = {path: console.attempt(resolve, path) for path in specs}
     errors = {path: result for path, result in results.items() if isinstance(result, CutegenError)}
     kernels = [r.resolved for found in results.values() if not isinstance(found, CutegenError) for r in found]
-    with show_bar("compiling") as bar:
+    with show_bar("compiling") as bar, _with_lines(lineinfo):
         reports = build_kernels(
             kernels,
             sample=not everything,

@@ -208,3 +208,14 @@ def test_every_shipped_kernel_keeps_the_contract(python: str, tmp_path: Path) ->
     built = kernels(process)
     assert set(built) == wanted
     assert all(kernel["ok"] for kernel in built.values())
+
+
+def test_lines_of_the_source_in_what_is_kept(tmp_path: Path) -> None:
+    spec = tmp_path / "small.yaml"
+    spec.write_text(PLAIN + ALONE + "tiling: {tile: [64, 64, 64], cluster: [1, 1]}\n")
+    process = run(tmp_path, str(spec), "--keep", str(tmp_path / "kept"), "--lineinfo", shared_cache=True)
+    assert process.returncode == 0, process.stderr
+    (ptx,) = (tmp_path / "kept").rglob("kernel.ptx")
+    assert re.search(r"^\s*\.loc\s", ptx.read_text(), re.MULTILINE)
+    assert "kernel.py" in ptx.read_text()
+    assert run(tmp_path, str(spec), "--lineinfo").returncode == 2
