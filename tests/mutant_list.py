@@ -324,8 +324,8 @@ MUTANTS = (
     in_kernel(
         "an index behind the cache's rows names one",
         f"{DECODE}/find.py.jinja",
-        "row >= 0 and row >> PAGE_SHIFT < args.page_count",
-        "row >= 0",
+        "return row if row >= 0 and row >> PAGE_SHIFT < args.page_count",
+        "return row if row >= 0",
         SPARSE,
     ),
     in_kernel(

@@ -123,7 +123,7 @@ CUTE = SimpleNamespace(
     crd2idx=lambda request, layout: request,
     arch=SimpleNamespace(load=lambda pointer, dtype, **_: pointer()),
 )
-READ = ("within", "most_kept", "read_length", "load_lengths")
+READ = ("within", "most_kept", "read_length", "count_requests", "length_of", "load_lengths")
 LENGTHS = device_functions(DEVICE / "request_lengths.py", READ, warp=False, cute=CUTE, KEY_BLOCK=KEY_BLOCK)
 HELD = {name: LENGTHS[name] for name in (*READ, "FEW", "HELD")}
 SUMS = {

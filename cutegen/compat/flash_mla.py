@@ -5,13 +5,13 @@
 Arguments mean what they mean there. What differs: work is scheduled inside the kernel, so metadata are placeholders
 that nothing reads; pages of 16, 32 and 128 tokens are taken as well; the stride from page to page may be any multiple
 of 16 bytes; sparse attention takes any number of heads and indices, and an index outside of the cache counts as none.
-Dense attention over an FP8 cache, `extra_k_cache` and what belongs to it, and devices other than sm_90 are refused.
+Dense attention over an FP8 cache, and devices other than sm_90 are refused.
 
-A kernel is rendered when it is first needed, for the dtype, the page size and the mask, or for sparse attention over a
-cache of 656 bytes a token with or without a sink. It promises 1 to 128 heads and 1 to 16 new tokens, and lies in a
-folder that the process deletes when it ends; it is compiled at its first call, or found compiled in the cache.
-`prepare` does both ahead of time, before a CUDA graph is captured for example. `use(plan)` puts a generated plan of
-one's own in its place (`from generated.my_spec import PLAN`).
+A kernel is rendered when it is first needed, for the dtype, the page size and the mask, or for sparse attention over
+a cache of 656 bytes a token, or one or two of 584, with or without a sink. It promises 1 to 128 heads and 1 to 16 new
+tokens, and lies in a folder that the process deletes when it ends; it is compiled at its first call, or found
+compiled in the cache. `prepare` does both ahead of time, before a CUDA graph is captured for example. `use(plan)`
+puts a generated plan of one's own in its place (`from generated.my_spec import PLAN`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.compat.flash_mla_arguments import (
+    PLANE_ROW,
     SPARSE_ROW,
     as_bytes,
+    check_extra,
     check_shapes,
     check_sparse,
     check_tensor,
@@ -39,43 +41,16 @@ from cutegen.compat.flash_mla_arguments import (
     refuse,
     rename,
 )
+from cutegen.compat.flash_mla_specs import MOST_HEADS, MOST_INDICES, MOST_TOKENS, spec_of
 from cutegen.runtime.arguments import range_fault
 from cutegen.runtime.base import current_device, find_arch
-from cutegen.runtime.mla_decode.inputs import QUERY_DIM
 from cutegen.runtime.mla_decode.plan import MlaPlan
 from cutegen.runtime.mla_decode.tiling import row_blocks
 from cutegen.runtime.temporary import TemporaryFolder
 
 # FlashMLA's buffers, which callers copy: eight int32 for each part of the work, and a prefix sum over the batch.
 METADATA_WIDTH = 8
-MOST_TOKENS, MOST_HEADS, MOST_INDICES = 16, 128, 1 << 17  # that rendered plans promise
-SPEC = """\
-cutegen: 1
-kernel: mla_decode
-arch: {arch}
-dtype: {dtype}
-heads: [1, {heads}]
-query_len: [1, {tokens}]
-mask: {mask}
-kv_cache: {{page_size: {page_size}}}
-"""
-SPARSE_SPEC = """\
-cutegen: 1
-kernel: mla_decode
-arch: {arch}
-dtype: bf16
-heads: [1, {heads}]
-query_len: [1, {tokens}]
-mask: none
-kv_cache:
-  page_size: {page_size}
-  latent: {{dtype: e4m3, scale: {{dtype: f32, block: 128}}}}
-  rope: {{dtype: bf16}}
-keys: {{topk: [1, {topk}]}}
-sink: {sink}
-"""
 ARCHS = ("sm_90a", "sm_100a", "sm_103a")  # that plans are rendered for
-_SHORT = {"bfloat16": "bf16", "float16": "f16"}
 _lock = threading.Lock()
 _given: list[MlaPlan] = []
 _rendered: dict[tuple[Any, ...], MlaPlan] = {}
@@ -96,12 +71,14 @@ class FlashMLASchedMeta:
         causal: bool
         is_fp8_kvcache: bool = False
         topk: int | None = None
+        extra_topk: int | None = None
 
     have_initialized: bool = False
     config: Config | None = None
     tile_scheduler_metadata: Any = None
     num_splits: Any = None
     lengths: Any = None  # of sparse calls without topk_length: all indices
+    extra_lengths: Any = None  # and without extra_topk_length
 
 
 def get_mla_metadata(
@@ -151,19 +128,19 @@ def flash_mla_with_kvcache(
 
     With `indices` int32 [batch, seq_len_q, topk] attention is sparse: k_cache [pages, page_size, 1, 656] of any 8-bit
     type, is_fp8_kvcache True, causal False, q bf16; block_table and cache_seqlens are not read. An index is page *
-    page_size + slot. topk_length int32 [batch]: of each request's tokens only so many indices count. attn_sink f32
-    [heads]: out is times e^lse / (e^lse + e^attn_sink), lse is not. Else attention is dense:
+    page_size + slot. k_cache may have 584 bytes a token as well, 448 e4m3 and 64 bf16 with scales in e8m0 behind the
+    rows     of a page; q has 512 values then, and a token sees keys of extra_k_cache, of the same format with pages
+    of its own     size, by extra_indices_in_kvcache and extra_topk_length, as well. topk_length int32 [batch]: of
+    each request's tokens only so many indices count. attn_sink f32     [heads]: out is times e^lse / (e^lse +
+    e^attn_sink), lse is not. Else attention is dense:
 
     q [batch, seq_len_q, heads, 576] bf16 or f16, k_cache [pages, page_size, 1, 576], block_table [batch, max_pages] and
-    cache_seqlens [batch] int32. softmax_scale: by default 576 ** -0.5. causal: aligned to the last key. A row without
-    keys has output 0 and LSE +inf. descale_q, descale_k: of 8-bit inputs, not read. TypeError, ValueError: arguments
-    that do not fit, in words.
+    cache_seqlens [batch] int32. softmax_scale: by default q.shape[-1] ** -0.5. causal: aligned to the last key. A row
+    without keys has output 0 and LSE +inf. descale_q, descale_k: of 8-bit inputs, not read. TypeError, ValueError:
+    arguments that do not fit, in words.
     """
-    refuse(
-        extra_k_cache=extra_k_cache,
-        extra_indices_in_kvcache=extra_indices_in_kvcache,
-        extra_topk_length=extra_topk_length,
-    )
+    check_tensor("k_cache", k_cache)
+    check_extra(k_cache, indices, extra_k_cache, extra_indices_in_kvcache, extra_topk_length)
     if indices is None:
         refuse(is_fp8_kvcache=bool(is_fp8_kvcache), attn_sink=attn_sink, topk_length=topk_length)
     else:
@@ -172,21 +149,32 @@ def flash_mla_with_kvcache(
     batch, query_len, heads, _ = q.shape
     page_size, topk = k_cache.shape[1], None if indices is None else indices.shape[-1]
     metadata = tile_scheduler_metadata if isinstance(tile_scheduler_metadata, FlashMLASchedMeta) else None
-    config = FlashMLASchedMeta.Config(batch, query_len, heads, page_size, 1, causal, topk is not None, topk)
+    extra_topk = None if extra_k_cache is None else extra_indices_in_kvcache.shape[-1]
+    config = FlashMLASchedMeta.Config(
+        batch, query_len, heads, page_size, 1, causal, topk is not None, topk, extra_topk=extra_topk
+    )
     if metadata:
         _compare(metadata, num_splits, config)
-    scale = QUERY_DIM**-0.5 if softmax_scale is None else read_scale(softmax_scale)
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else read_scale(softmax_scale)
     if indices is None:
         dtype = str(q.dtype).removeprefix("torch.")
         plan = find_plan(dtype, page_size, causal or query_len == 1, query_len, heads)
         if query_len > 1 and q.stride(1) != heads * q.stride(2):
             q = q.contiguous()
-        values = (q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
+        values: tuple[Any, ...] = (q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
     else:
-        plan = find_sparse_plan(page_size, attn_sink is not None, query_len, heads, topk)
+        second: tuple[Any, ...] = ()
+        extra_page = 0
+        if extra_k_cache is not None:
+            held = metadata and metadata.extra_lengths
+            more = find_lengths(held, extra_topk_length, extra_indices_in_kvcache, "extra_topk_length")
+            second = (as_bytes(extra_k_cache, "extra_k_cache"), extra_indices_in_kvcache, more)
+            extra_page = extra_k_cache.shape[1]
+        caches = {"token_bytes": k_cache.shape[-1], "extra_page": extra_page, "extra_topk": extra_topk}
+        plan = find_sparse_plan(page_size, attn_sink is not None, query_len, heads, topk, **caches)
         lengths = find_lengths(metadata and metadata.lengths, topk_length, indices)
         sink = () if attn_sink is None else (attn_sink,)
-        values = (q, as_bytes(k_cache.squeeze(2)), indices, lengths, *sink, scale)
+        values = (q, as_bytes(k_cache), indices, lengths, *second, *sink, scale)
     try:
         result: tuple[Any, Any] = plan.kernel_fn(*values)
     except (TypeError, ValueError) as refused:
@@ -196,6 +184,7 @@ def flash_mla_with_kvcache(
         metadata.tile_scheduler_metadata, metadata.num_splits = _placeholders(batch, query_len * heads, q.device)
         metadata.have_initialized, metadata.config = True, config
         metadata.lengths = values[3] if indices is not None and topk_length is None else None
+        metadata.extra_lengths = values[6] if extra_topk is not None and extra_topk_length is None else None
     return result
 
 
@@ -206,8 +195,9 @@ def use(plan: MlaPlan) -> None:
         raise TypeError(f"flash_mla: {plan!r} is not a plan of MLA decode; pass PLAN of a generated package")
     if plan.split_q or plan.lse_base != "e" or plan.lse_layout != "bhs":
         raise ValueError(f"flash_mla: {plan.name} needs q: joined, lse: {{base: e, layout: bhs}} in its spec")
-    if plan.sparse and plan.row_bytes != SPARSE_ROW:
-        raise ValueError(f"flash_mla: {plan.name} reads {plan.row_bytes} bytes a token; sparse calls have {SPARSE_ROW}")
+    if plan.sparse and plan.row_bytes not in (SPARSE_ROW, PLANE_ROW):
+        widths = f"{SPARSE_ROW} or {PLANE_ROW}"
+        raise ValueError(f"flash_mla: {plan.name} reads {plan.row_bytes} bytes a token; sparse calls have {widths}")
     if not plan.sparse and plan.cache_format is not None:
         raise ValueError(
             f"flash_mla: {plan.name} reads a quantised cache, which dense calls do not take; call its plan"
@@ -218,15 +208,25 @@ def use(plan: MlaPlan) -> None:
 
 
 def prepare(
-    dtype: Any = "bfloat16", page_size: int = 64, causal: bool = True, *, sparse: bool = False, sink: bool = False
+    dtype: Any = "bfloat16",
+    page_size: int = 64,
+    causal: bool = True,
+    *,
+    sparse: bool = False,
+    sink: bool = False,
+    token_bytes: int = SPARSE_ROW,
+    extra_page_size: int = 0,
 ) -> MlaPlan:
     """Compiles every plan that such calls may go to: those that were given to `use`, and the rendered one unless one of
     them takes all calls. Without it the first calls do. Returns the one that is asked first. dtype: torch's, or its
-    name there. sparse: calls with indices, and with attn_sink or not; then dtype and causal say nothing."""
+    name there. sparse: calls with indices, and with attn_sink or not; then dtype and causal say nothing. token_bytes,
+    extra_page_size: of their caches; 0: there is no second one."""
     if sparse:
+        caches = {"token_bytes": token_bytes, "extra_page": extra_page_size}
         corners = product((1, MOST_TOKENS), (1, MOST_HEADS), (1, MOST_INDICES))
-        given = [plan for plan in _given if _takes_sparse(plan, page_size, sink)]
-        plans = list(dict.fromkeys([*given, *(find_sparse_plan(page_size, sink, *corner) for corner in corners)]))
+        given = [plan for plan in _given if _takes_sparse(plan, page_size, sink, token_bytes, extra_page_size)]
+        found = (find_sparse_plan(page_size, sink, *corner, **caches) for corner in corners)
+        plans = list(dict.fromkeys([*given, *found]))
     else:
         kind = (str(dtype).removeprefix("torch."), page_size, causal)
         plans = [plan for plan in _given if _takes(plan, *kind) or _takes(plan, *kind, query_len=1)]
@@ -235,7 +235,7 @@ def prepare(
             plans.append(_find_rendered(*kind))
     for plan in plans:
         plan.warm_up()
-    return find_sparse_plan(page_size, sink) if sparse else find_plan(*kind)
+    return find_sparse_plan(page_size, sink, **caches) if sparse else find_plan(*kind)
 
 
 def find_plan(
@@ -253,11 +253,16 @@ def find_sparse_plan(
     query_len: int | None = None,
     heads: int | None = None,
     topk: int | None = None,
+    *,
+    token_bytes: int = SPARSE_ROW,
+    extra_page: int = 0,
+    extra_topk: int | None = None,
 ) -> MlaPlan:
-    """The plan that runs a sparse call, as `find_plan` finds that of a dense one."""
-    asked = (page_size, sink, query_len, heads, topk)
+    """The plan that runs a sparse call, as `find_plan` finds that of a dense one. extra_page: rows of a page of the
+    second cache, 0 without one."""
+    asked = (page_size, sink, token_bytes, extra_page, query_len, heads, topk, extra_topk)
     return next((plan for plan in _given if _takes_sparse(plan, *asked)), None) or _find_rendered(
-        SPARSE_ROW, page_size, sink
+        token_bytes, page_size, sink, extra_page
     )
 
 
@@ -265,15 +270,22 @@ def _takes_sparse(
     plan: MlaPlan,
     page_size: int,
     sink: bool,
+    token_bytes: int = SPARSE_ROW,
+    extra_page: int = 0,
     query_len: int | None = None,
     heads: int | None = None,
     topk: int | None = None,
+    extra_topk: int | None = None,
 ) -> bool:
     """Whether a plan promises to run a sparse call."""
     extents = (("query_len", query_len), ("heads", heads), ("topk", topk))
+    second = plan.extra.page_size if plan.extra else 0
+    if plan.extra and extra_topk is not None and range_fault("extra_topk", extra_topk, plan.extra.topk):
+        return False
     return (
         plan.sparse
         and (plan.page_size, plan.has_sink) == (page_size, sink)
+        and (plan.row_bytes, second) == (token_bytes, extra_page)
         and not any(n is not None and range_fault(d, n, plan.dims[d]) for d, n in extents)
     )
 
@@ -309,23 +321,14 @@ def _arch_of(device: int) -> str:
         return ARCHS[0]
 
 
-def _render(arch: str, dtype: Any, page_size: int, flag: bool) -> MlaPlan:
-    """flag: whether there is a mask, or of sparse attention, which has SPARSE_ROW for a dtype, a sink."""
+def _render(arch: str, dtype: Any, page_size: int, flag: bool, extra_page: int = 0) -> MlaPlan:
+    """The plan of `spec_of`."""
     from cutegen.diagnostics import SpecError
     from cutegen.render import render_package
     from cutegen.resolve import resolve_document
     from cutegen.spec import load_text
 
-    extents = {"arch": arch, "page_size": page_size, "tokens": MOST_TOKENS, "heads": MOST_HEADS}
-    if dtype == SPARSE_ROW:
-        name = f"flash_mla_sparse{'_sink' * flag}_page{page_size}"
-        text = SPARSE_SPEC.format(sink=str(flag).lower(), topk=MOST_INDICES, **extents)
-    elif dtype in _SHORT:
-        mask = "causal" if flag else "none"
-        name = f"flash_mla_{_SHORT[dtype]}_{mask}_page{page_size}"
-        text = SPEC.format(dtype=_SHORT[dtype], mask=mask, **extents)
-    else:
-        raise TypeError(f"flash_mla: q has dtype {dtype}, needs bfloat16 or float16")
+    name, text = spec_of(arch, dtype, page_size, flag, extra_page)
     try:
         package = render_package(resolve_document(load_text(text, name), None).resolved)
     except SpecError as error:

@@ -7,8 +7,18 @@ from typing import Any
 
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, SPARSE_ROW
 
-_PASSED = {"kv_cache": "k_cache.squeeze(2)", "seq_lens": "cache_seqlens", "sink": "attn_sink"}
-_SUPPORTED = f"dense decode over bf16 or f16, and sparse decode over one cache of {SPARSE_ROW} bytes a token"
+PLANE_ROW, PLANE_DIM = 584, 512  # bytes a token of a cache with scales behind the rows of a page, and values
+_PASSED = {
+    "kv_cache": "k_cache.squeeze(2)",
+    "seq_lens": "cache_seqlens",
+    "sink": "attn_sink",
+    "extra_kv_cache": "extra_k_cache.squeeze(2)",
+    "extra_indices": "extra_indices_in_kvcache",
+}
+_SUPPORTED = (
+    f"dense decode over bf16 or f16, and sparse decode over caches of {SPARSE_ROW} bytes a token, or of {PLANE_ROW}, "
+    "of which there may be two"
+)
 
 
 def refuse(**unsupported: Any) -> None:
@@ -27,14 +37,40 @@ def check_sparse(indices: Any, is_fp8_kvcache: bool, causal: bool) -> None:
         raise ValueError(f"flash_mla: indices has shape {tuple(indices.shape)}, needs [batch, seq_len_q, topk]")
 
 
-def as_bytes(cache: Any) -> Any:
-    """A cache of any 8-bit type as the plan takes it."""
+def as_bytes(cache: Any, name: str = "k_cache") -> Any:
+    """A cache [pages, page_size, 1, bytes] of any 8-bit type as the plan takes it: of one with scales behind the rows
+    of a page, whole pages."""
     import torch
 
-    return cache if cache.dtype == torch.uint8 else cache.view(torch.uint8)
+    held = cache.squeeze(2) if cache.dtype == torch.uint8 else cache.squeeze(2).view(torch.uint8)
+    if held.shape[-1] != PLANE_ROW:
+        return held
+    if held.stride()[1:] != (PLANE_ROW, 1):
+        raise ValueError(f"flash_mla: {name} has strides {cache.stride()}; a page has to lie in one piece")
+    return held.flatten(1)
 
 
-def find_lengths(held: Any, topk_length: Any, indices: Any) -> Any:
+def check_extra(k_cache: Any, indices: Any, extra_k_cache: Any, extra_indices: Any, extra_topk_length: Any) -> None:
+    """What must hold of a second cache, or of what belongs to one, before a plan can be asked."""
+    if extra_k_cache is None:
+        refuse(extra_indices_in_kvcache=extra_indices, extra_topk_length=extra_topk_length)
+        return
+    if indices is None or k_cache.shape[-1] != PLANE_ROW:
+        refuse(extra_k_cache=True)
+    check_tensor("extra_k_cache", extra_k_cache)
+    if extra_indices is None:
+        raise ValueError("flash_mla: extra_indices_in_kvcache is missing; extra_k_cache needs them")
+    check_tensor("extra_indices_in_kvcache", extra_indices)
+    fits = extra_k_cache.dim() == 4 and extra_k_cache.shape[2:] == (1, PLANE_ROW)
+    if not fits or extra_k_cache.element_size() != 1:
+        shape = f"shape {tuple(extra_k_cache.shape)} and dtype {extra_k_cache.dtype}"
+        raise ValueError(f"flash_mla: extra_k_cache has {shape}, needs 8-bit [pages, page_size, 1, {PLANE_ROW}]")
+    if extra_indices.dim() != 3:
+        got = tuple(extra_indices.shape)
+        raise ValueError(f"flash_mla: extra_indices_in_kvcache has shape {got}, needs [batch, seq_len_q, topk]")
+
+
+def find_lengths(held: Any, topk_length: Any, indices: Any, name: str = "topk_length") -> Any:
     """int32 [batch, seq_len_q]: how many indices of each token count. Without topk_length all; held: such lengths of an
     earlier call that was alike, or None."""
     import torch
@@ -42,9 +78,9 @@ def find_lengths(held: Any, topk_length: Any, indices: Any) -> Any:
     batch, query_len, topk = indices.shape
     if topk_length is None:
         return indices.new_full((batch, query_len), topk, dtype=torch.int32) if held is None else held
-    check_tensor("topk_length", topk_length)
+    check_tensor(name, topk_length)
     if topk_length.dim() != 1:
-        raise ValueError(f"flash_mla: topk_length has shape {tuple(topk_length.shape)}, needs [batch]")
+        raise ValueError(f"flash_mla: {name} has shape {tuple(topk_length.shape)}, needs [batch]")
     return topk_length[:, None] if query_len == 1 else topk_length[:, None].repeat(1, query_len)
 
 
@@ -54,7 +90,9 @@ def check_shapes(q: Any, k_cache: Any, head_dim_v: int, sparse: bool = False) ->
         raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
     check_tensor("q", q)
     check_tensor("k_cache", k_cache)
-    width, bits_8 = SPARSE_ROW if sparse else QUERY_DIM, k_cache.element_size() == 1
+    width, bits_8, dim = SPARSE_ROW if sparse else QUERY_DIM, k_cache.element_size() == 1, QUERY_DIM
+    if sparse and k_cache.shape[-1] == PLANE_ROW:
+        width, dim = PLANE_ROW, PLANE_DIM
     if sparse and not bits_8:
         raise NotImplementedError(f"flash_mla: k_cache has dtype {k_cache.dtype} with indices: {_SUPPORTED}")
     if sparse and k_cache.shape[-1] != width:
@@ -64,7 +102,7 @@ def check_shapes(q: Any, k_cache: Any, head_dim_v: int, sparse: bool = False) ->
     if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
         raise ValueError(
             f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
-            f"[batch, seq_len_q, heads, {QUERY_DIM}] and [pages, page_size, 1, {width}]"
+            f"[batch, seq_len_q, heads, {dim}] and [pages, page_size, 1, {width}]"
         )
 
 
@@ -85,4 +123,4 @@ def rename(text: Any) -> Any:
     """A plan's words with what the caller passed in place of the plan's arguments; axes are those without the head."""
     if not isinstance(text, str):
         return text
-    return re.sub(r"\b(kv_cache|seq_lens|sink)\b", lambda name: _PASSED[name[0]], text)
+    return re.sub(rf"\b({'|'.join(_PASSED)})\b", lambda name: _PASSED[name[0]], text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,13 @@ pytestmark = [
 ]
 NAME, BF16, V4 = (f"mla_sparse_{name}_sm90a" for name in ("v32", "bf16", "v4"))
 NOTHING = {"before": unchanged}  # that the spec promises; parts are guessed by lengths
+
+
+def both_lengths(
+    q: Any, cache: Any, indices: Any, lengths: Any, second: Any, others: Any, more: Any, *rest: Any
+) -> Any:
+    """`unchanged`, of two caches."""
+    return {3: lengths, 6: more}
 
 
 def dims(batch: int, query_len: int, heads: int, topk: int) -> dict[str, int]:
@@ -51,7 +59,7 @@ def dims(batch: int, query_len: int, heads: int, topk: int) -> dict[str, int]:
     ],
 )
 def test_shipped_spec(name: str, tiling: str, shape: dict[str, int], draw: Draw, sm_count: int) -> None:
-    simulation = Simulation(sm_count, 1, **NOTHING)
+    simulation = Simulation(sm_count, 1, before=both_lengths if name == V4 else unchanged)
     assert_passes(loaded_in(simulation, name), shape, tiling=tiling, draw=draw)
     assert simulation.unknown() == []
 
@@ -61,6 +69,26 @@ def test_a_cache_with_one_scale_in_small_pages_and_a_sink() -> None:
     subject = load_resolution(resolve_text(EDGES["sparse"], name="sparse"), simulation)
     assert_passes(subject, dims(2, 2, 5, 140), draw=Draw("edges", keys="holes", peaked=True))
     assert_passes(subject, dims(1, 1, 5, 400))  # in parts, of which the sink is in none
+
+
+def test_keys_of_two_caches_are_those_of_one() -> None:
+    """Tokens with keys in both, in one of them alone, and in none."""
+    plan = loaded_in(Simulation(3, before=both_lengths), V4).plan
+    assert plan
+    q, cache, indices, _, second, others, _, sink, scale = plan.draw_inputs(Draw(), **dims(4, 1, 5, 70))
+    lengths = torch.tensor([[70], [70], [0], [0]], dtype=torch.int32)
+    more = torch.tensor([[70], [0], [70], [-3]], dtype=torch.int32)
+    inputs = (q, cache, indices, lengths, second, others, more, sink, scale)
+    out, lse = plan.kernel_fn(*inputs)
+    assert_right(plan, inputs, (out, lse))
+    both = ((plan.unpack(cache), indices, lengths), (plan.unpack(second), others, more))
+    for b, count in enumerate((140, 70, 70)):
+        named = [(rows.flatten(0, 1), at[b, 0, : max(0, int(n[b]))].long()) for rows, at, n in both]
+        keys = torch.cat([rows[at] for rows, at in named]).double()
+        assert len(keys) == count
+        assert torch.allclose(lse[b, :, 0].double(), torch.logsumexp(q[b, 0].double() @ keys.T * scale, -1), atol=1e-3)
+    assert bool((out[3] == 0).all())
+    assert bool(lse[3].isposinf().all())
 
 
 def test_an_index_of_no_row_is_no_key_and_reads_nothing() -> None:

@@ -12,7 +12,8 @@ from mla_cpu import CpuMla, tiling  # noqa: E402
 
 from cutegen.compat import flash_mla  # noqa: E402
 from cutegen.compat.flash_mla import FlashMLASchedMeta, flash_mla_with_kvcache, get_mla_metadata  # noqa: E402
-from cutegen.runtime.mla_decode.cache_format import CacheFormat  # noqa: E402
+from cutegen.runtime.call_faults import find_faults  # noqa: E402
+from cutegen.runtime.mla_decode.cache_format import CacheFormat, ExtraKeys  # noqa: E402
 from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
 
 DIMS = {"batch": 3, "query_len": 2, "heads": 4, "topk": 70}
@@ -95,6 +96,7 @@ def test_a_sink_goes_to_a_plan_that_has_one(plans: list[Sparse]) -> None:
         ({"causal": True}, ValueError, "causal is True; with indices it has to be False"),
         ({"is_fp8_kvcache": False}, NotImplementedError, "is_fp8_kvcache is False with indices"),
         ({"extra_topk_length": 1}, NotImplementedError, "extra_topk_length is not supported"),
+        ({"extra_k_cache": torch.zeros(1, 64, 1, 584).byte()}, NotImplementedError, "extra_k_cache is not supported"),
         ({"topk_length": torch.zeros(3, 2)}, ValueError, "topk_length has shape (3, 2), needs [batch]"),
         ({"topk_length": torch.zeros(3)}, TypeError, "topk_length: has dtype float32, needs int32"),
         ({"attn_sink": torch.zeros(3)}, ValueError, "attn_sink: shape[0] is 3"),
@@ -108,6 +110,73 @@ def test_refusals(plans: list[Sparse], options: dict[str, Any], error: type, mes
         call(plans[0].prepare_inputs(**DIMS), metadata, **options)
     assert message in str(refused.value)
     assert (metadata.have_initialized, metadata.lengths) == (False, None)
+
+
+class TwoCaches(Sparse):
+    """Of DeepSeek V4, pages of 64 and of 16 rows."""
+
+    cache_format = CacheFormat(
+        latent_offset=0, scale_offset=0, scale_block=64, rope_offset=448, row_bytes=576, latent_dim=448,
+        scale_dtype="e8m0", plane=True,
+    )  # fmt: skip
+    extra = ExtraKeys(topk=(1, 100), page_size=16)
+
+    def compile(self, key: str) -> Any:
+        args = (*self.inputs[:-1], *self.outputs, *self.scratch)
+
+        def kernel(*values: Any) -> None:
+            if find_faults(self.extents, args, values[:-2], self.device, ""):
+                raise ValueError("Mismatched Tensor on argument")  # as TVM FFI does
+            self.launched.append(key)
+            for result, found in zip(values[7:9], self.reference_fn(*values[:7], values[-2])):
+                result.copy_(found)
+
+        return kernel
+
+
+def call_two(inputs: tuple[Any, ...], **options: Any) -> Any:
+    q, cache, indices, lengths, second, others, more, _ = inputs
+    given = {
+        "topk_length": lengths[:, 0],
+        "extra_k_cache": second.view(len(second), -1, 1, 584),
+        "extra_indices_in_kvcache": others,
+        "extra_topk_length": more[:, 0],
+        **options,
+    }
+    pages = cache.view(len(cache), 64, 584)
+    return call((q, pages, indices), **{name: value for name, value in given.items() if value is not None})
+
+
+def test_a_call_over_two_caches() -> None:
+    plan = TwoCaches()
+    flash_mla.use(plan)
+    inputs = plan.draw_inputs(Draw("random", keys="holes"), **{**DIMS, "query_len": 1})
+    assert_close(call_two(inputs), plan.reference_fn(*inputs))
+    inputs = plan.prepare_inputs(**{**DIMS, "query_len": 1})
+    expected, metadata = plan.reference_fn(*inputs), get_mla_metadata()[0]
+    for _ in range(2):
+        assert_close(call_two(inputs, metadata=metadata, topk_length=None, extra_topk_length=None), expected)
+    assert (metadata.config.extra_topk, metadata.extra_lengths.tolist()) == (70, [[70]] * 3)
+    assert plan.launched == ["seesaw"] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"extra_indices_in_kvcache": None}, ValueError, "extra_indices_in_kvcache is missing"),
+        ({"extra_k_cache": torch.zeros(2, 16, 584)}, ValueError, "needs 8-bit [pages, page_size, 1, 584]"),
+        ({"extra_topk_length": torch.zeros(3, 2)}, ValueError, "extra_topk_length has shape (3, 2)"),
+        ({"extra_indices_in_kvcache": torch.zeros(3, 70)}, ValueError, "extra_indices_in_kvcache has shape (3, 70)"),
+        ({"extra_indices_in_kvcache": torch.zeros(3, 1, 70)}, TypeError, "extra_indices_in_kvcache: has dtype float32"),
+    ],
+)
+def test_refusals_of_a_second_cache(change: dict[str, Any], error: type, message: str) -> None:
+    plan = TwoCaches()
+    flash_mla.use(plan)
+    inputs = plan.prepare_inputs(**{**DIMS, "query_len": 1})
+    with pytest.raises(error) as refused:
+        call_two(inputs, **change)
+    assert message in str(refused.value)
 
 
 def test_caches_of_other_formats_are_refused(plans: list[Sparse]) -> None:
@@ -140,3 +209,6 @@ def test_plans_for_sparse_calls_are_rendered(monkeypatch: pytest.MonkeyPatch, tm
     assert (plan.name, plan.sparse, plan.has_sink, plan.row_bytes) == ("flash_mla_sparse_sink_page64", True, True, 656)
     assert flash_mla.find_sparse_plan(64, True) is plan
     assert flash_mla.find_sparse_plan(64, False).name == "flash_mla_sparse_page64"
+    two = flash_mla.find_sparse_plan(256, True, token_bytes=584, extra_page=2)
+    assert (two.name, two.query_dim) == ("flash_mla_sparse_584_sink_page256_extra2", 512)
+    assert (two.page_size, two.extra and two.extra.page_size, two.row_bytes) == (256, 2, 584)

@@ -11,7 +11,14 @@ from mla_specs import MLA, PAIRED, QUANTISED, bind_mla, mla_candidate
 
 from cutegen.arch import ARCHS, Arch
 from cutegen.diagnostics import SpecError
-from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS, FIXED_CUT, SPARSE_KEYS, SPLIT_QUERIES
+from cutegen.families.mla_decode.problem_rules import (
+    CACHE_PARTS,
+    CHECKS,
+    EXTRA_KEYS,
+    FIXED_CUT,
+    SPARSE_KEYS,
+    SPLIT_QUERIES,
+)
 from cutegen.families.mla_decode.rule_book import BOOK
 from cutegen.families.mla_decode.rules import refusals
 
@@ -129,6 +136,7 @@ def test_problem_rules_are_said_at_once_and_at_their_keys() -> None:
         FIXED_CUT.id,
         SPARSE_KEYS.id,
         SPLIT_QUERIES.id,
+        EXTRA_KEYS.id,
     }
     assert [d.location.line for d in found if d.location] == [5, 6, 7, 8, 9, 10]
 
@@ -190,6 +198,35 @@ def test_scales_in_a_plane(old: str, new: str, rule: str, said: tuple[str, ...])
     told = "; ".join(f"{d.message}; {d.remedy}" for d in caught.value.diagnostics)
     for part in said:
         assert part in told
+
+
+EXTRA = PLANE + "mask: none\nkeys: {topk: 128, extra: {topk: [1, 1024], page_size: 2}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (EXTRA.replace("page_size: 2}", "page_size: 48}"), ("second cache has 48 tokens", "use 32 or 64")),
+        (MLA + "mask: none\nkeys: {topk: 8, extra: {topk: 8}}\n", ("scales have no plane", "or drop `extra`")),
+        (EXTRA.replace("e8m0, block: 64, place: plane", "f32, block: 64"), ("scales have no plane", "place: plane")),
+    ],
+)
+def test_a_second_cache(text: str, said: tuple[str, ...]) -> None:
+    with pytest.raises(SpecError) as caught:
+        bind_mla(text)
+    told = "; ".join(f"{d.message}; {d.remedy}" for d in caught.value.diagnostics if d.rule == "extra-keys")
+    for part in said:
+        assert part in told
+
+
+def test_arguments_of_a_second_cache() -> None:
+    problem = bind_mla(EXTRA)
+    assert problem.extra is not None
+    assert (problem.extra.topk, problem.extra.page_size) == ((1, 1024), 2)
+    assert [t.name for t in problem.inputs][3:] == [
+        "topk_length", "extra_kv_cache", "extra_indices", "extra_topk_length", "softmax_scale"
+    ]  # fmt: skip
+    assert bind_mla(EXTRA.replace("kv_cache:", "kv_cache:\n  page_size: 256")).page_size == 256
 
 
 def test_rows_of_a_plane_and_rows_without_a_rotary_part() -> None:

@@ -8,7 +8,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, const_expr
 
-from cutegen.device.mla_decode.request_lengths import FEW, HELD, load_lengths
+from cutegen.device.mla_decode.request_lengths import FEW, HELD, count_requests, load_lengths
 from cutegen.device.mla_decode.split_schedule import (
     END,
     FIRST,
@@ -49,7 +49,7 @@ def find_pieces(
     END lie where pieces begin. A piece goes to the part in whose even share its middle lies; each costs as much as the
     first of its request, and `overhead` pairs. No share is shorter than a piece: every part up to the last one has a
     middle, so that none is missing among those that join a request. The other arguments are those of find_part."""
-    batch = cute.size(lengths)
+    batch = count_requests(lengths)
     given = (lengths, most, part, parts, unit, overhead, piece, most_pieces, found, kept)
     if batch <= 32 * FEW:
         _find_pieces(*given, FEW)
@@ -73,7 +73,7 @@ def _find_pieces(
 ):
     overhead = const_expr(overhead * (PAIR // unit))
     lane = cute.arch.lane_idx()
-    batch = cute.size(lengths)
+    batch = count_requests(lengths)
     total, longest = Int32(0), Int32(0)
     held = cute.make_rmem_tensor(lane_lengths, Int32)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):

@@ -2,7 +2,7 @@
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Boolean, Int32
+from cutlass import Boolean, Int32, const_expr
 
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
@@ -23,17 +23,37 @@ def read_length(lengths: cute.Tensor, request: Int32) -> Int32:
     return cute.arch.load(at, Int32, sem="relaxed", scope="gpu")
 
 
+def count_requests(lengths):
+    """How many there are. lengths: of each, or a pair of tensors where requests have keys of two caches, one's behind
+    the other's; then the most keys are a pair as well."""
+    return cute.size(lengths[0] if isinstance(lengths, tuple) else lengths)
+
+
+def length_of(lengths, most, request: Int32) -> Int32:
+    """Of a request, in one cache or in both, as it counts."""
+    if isinstance(lengths, tuple):
+        return within(read_length(lengths[0], request), most[0]) + within(read_length(lengths[1], request), most[1])
+    return within(read_length(lengths, request), most)
+
+
 @cute.jit
 def load_lengths(lengths: cute.Tensor, most: Int32, base: Int32, lane: Int32, held: cute.Tensor):
     """Lengths of requests base + 32 * i + lane, 0 past the batch. All CTAs read the same few lines at once, so none is
     read in vain."""
-    batch = cute.size(lengths)
+    batch = count_requests(lengths)
     held.fill(0)
-    for i in cutlass.range_constexpr(cute.size(held)):  # all loads before the first use
-        if base + 32 * i + lane < batch:
-            held[i] = read_length(lengths, base + 32 * i + lane)
-    for i in cutlass.range_constexpr(cute.size(held)):
-        held[i] = within(held[i], most)
+    if const_expr(isinstance(lengths, tuple)):
+        others = cute.make_rmem_tensor(cute.size(held), Int32)
+        load_lengths(lengths[1], most[1], base, lane, others)
+        load_lengths(lengths[0], most[0], base, lane, held)
+        for i in cutlass.range_constexpr(cute.size(held)):
+            held[i] = held[i] + others[i]
+    else:
+        for i in cutlass.range_constexpr(cute.size(held)):  # all loads before the first use
+            if base + 32 * i + lane < batch:
+                held[i] = read_length(lengths, base + 32 * i + lane)
+        for i in cutlass.range_constexpr(cute.size(held)):
+            held[i] = within(held[i], most)
 
 
 def most_kept(unit: int) -> int:
@@ -44,7 +64,7 @@ def most_kept(unit: int) -> int:
 @cute.jit
 def have_changed(lengths: cute.Tensor, most: Int32, unit: cutlass.Constexpr, kept: cute.Tensor) -> Boolean:
     """Whether lengths are others than when `find_part` kept them, of at most most_kept(unit) requests."""
-    lane, batch = cute.arch.lane_idx(), cute.size(lengths)
+    lane, batch = cute.arch.lane_idx(), count_requests(lengths)
     held = cute.make_rmem_tensor(most_kept(unit) // 32, Int32)
     load_lengths(lengths, most, Int32(0), lane, held)
     changed = Boolean(False)

@@ -20,7 +20,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Int32, const_expr
 
-from cutegen.device.mla_decode.request_lengths import FEW, HELD, load_lengths, most_kept, read_length, within
+from cutegen.device.mla_decode.request_lengths import FEW, HELD, count_requests, length_of, load_lengths, most_kept
 from cutegen.device.mla_decode.unit_sums import ceil_div, prefix_sums, units_of
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
@@ -67,7 +67,7 @@ def find_part(
     through it, and a single one the shortest, whose cut is an aligned one. The others find the same; but single key
     blocks are for few requests, so their kernel has no way that compares aligned cuts of more than 32.
     """
-    batch = cute.size(lengths)
+    batch = count_requests(lengths)
     given = (lengths, most, part, parts, unit, overhead, join_ratio, max_splits, rows, shares_columns, found, kept)
     if batch == 1:
         _take_single(lengths, most, part, parts, unit, join_ratio, max_splits, rows, shares_columns, found, kept)
@@ -122,7 +122,7 @@ def _take_single(
     kept: cutlass.Constexpr,
 ):
     """An aligned cut of the only request: no other has shorter parts."""
-    length = within(read_length(lengths, Int32(0)), most)
+    length = length_of(lengths, most, Int32(0))
     units = units_of(length, unit)
     if const_expr(shares_columns is not None):
         part, parts = _share_columns(units, None, rows, part, parts, unit, shares_columns, found)
@@ -168,7 +168,7 @@ def _find_among(
     pair = const_expr(PAIR // unit)  # units
     overhead, cut = const_expr(overhead * pair), const_expr(CUT * pair)
     lane = cute.arch.lane_idx()
-    batch = cute.size(lengths)
+    batch = count_requests(lengths)
     total, longest = Int32(0), Int32(0)
     held = cute.make_rmem_tensor(lane_lengths, Int32)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
@@ -247,13 +247,13 @@ def _take(
     found: cute.Tensor,
 ):
     """Whole requests, first up to last."""
-    batch = cute.size(lengths)
+    batch = count_requests(lengths)
     if batch <= 32 * cute.size(held):
         for i in cutlass.range_constexpr(cute.size(held)):
             if 32 * i + lane == first:
                 found[LENGTH] = held[i]
     elif lane == 0:
-        found[LENGTH] = within(read_length(lengths, cutlass.min(first, batch - 1)), most)
+        found[LENGTH] = length_of(lengths, most, cutlass.min(first, batch - 1))
     if lane == 0:
         found[FIRST] = first
         found[LAST] = last
@@ -302,7 +302,7 @@ def _take_even(
     found: cute.Tensor,
 ):
     lane_lengths = const_expr(cute.size(held))
-    batch = cute.size(lengths)
+    batch = count_requests(lengths)
     begin, end = part * even, part * even + even
     before = Int32(0)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
@@ -345,7 +345,7 @@ def _take_whole(
 ):
     """More requests than parts and none may be cut: a request goes where its middle lies."""
     lane_lengths = const_expr(cute.size(held))
-    batch = cute.size(lengths)
+    batch = count_requests(lengths)
     first, last = Int32(batch), Int32(batch)
     before = Int32(0)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):

@@ -11,7 +11,7 @@ from cutegen.dtypes import DTYPES
 from cutegen.families.mla_decode.lowering.sm100.spec_rules import refuse_unsupported
 from cutegen.families.mla_decode.problem import KEYS, PIECE_KEYS, MlaProblem
 from cutegen.families.mla_decode.problem_rules import CACHE_PARTS, CHECKS, FIXED_CUT
-from cutegen.runtime.mla_decode.cache_format import SCALE_BYTES, CacheFormat, ScaleDtype
+from cutegen.runtime.mla_decode.cache_format import SCALE_BYTES, CacheFormat, ExtraKeys, ScaleDtype
 
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec, SplitKv
@@ -38,6 +38,7 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
         cache=_cache_format(spec),
         topk=topk,
         sink=spec.sink,
+        extra=ExtraKeys(_ends(extra.topk), extra.page_size) if (extra := spec.keys and spec.keys.extra) else None,
         piece=_split(spec).keys or PIECE_KEYS if spec.invariance == "batch" else 0,
         ready=tuple(sorted(spec.pdl.ready, key=KEYS.index)),
     )
@@ -51,6 +52,10 @@ def bind(spec: MlaSpec, doc: SpecDocument) -> MlaProblem:
     ]:
         raise SpecError(found)
     return problem
+
+
+def _ends(extent: int | tuple[int, int]) -> tuple[int, int]:
+    return (extent, extent) if isinstance(extent, int) else extent
 
 
 def _split(spec: MlaSpec) -> SplitKv:

@@ -118,6 +118,9 @@ def _problem(resolved: ResolvedMla) -> Section:
         scaled = "one scale, kv_scale" if p.cache.per_tensor else f"a scale for {p.cache.scale_block} values"
         scaled += f", in {p.cache.scale_dtype} behind the rows of a page" * p.cache.plane
         lines = (*lines, f"a row of kv_cache is {p.row_bytes} bytes: {parts}; {scaled}")
+    if p.extra:
+        of_it = f"up to {p.extra.topk[1]} keys of extra_kv_cache, in pages of {p.extra.page_size} rows"
+        lines = (*lines, f"behind those of the first cache a token sees {of_it}")
     if p.piece:
         cut = f"requests are cut into pieces of {p.piece} keys, up to split_kv.max, whatever else is in the batch"
         lines = (*lines, f"{cut}: bits depend on no other request, and not on the number of SMs")

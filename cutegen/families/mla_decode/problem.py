@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from cutegen.dtypes import DTYPES, DType
-from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat
+from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat, ExtraKeys
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, work_of
 
@@ -38,7 +38,8 @@ class MlaProblem:
     front could start. cache: the rows of a quantised cache; None: they are of `dtype`. topk: promised (low, high) of
     a token's indices; None: keys are dense, those of a block table. sink: e^sink[h] is added to the sum of weights by
     which out is divided, and not to lse. piece: keys of the pieces that requests are cut into where their bits may
-    depend on nothing else; 0: they may depend on the whole batch.
+    depend on nothing else; 0: they may depend on the whole batch. extra: each token
+    has keys of a second cache as well, by indices of their own.
     """
 
     dtype: DType
@@ -56,6 +57,7 @@ class MlaProblem:
     topk: tuple[int, int] | None = None
     sink: bool = False
     piece: int = 0
+    extra: ExtraKeys | None = None
 
     @property
     def sparse(self) -> bool:
@@ -143,10 +145,19 @@ class MlaProblem:
             MlaTensor("indices", i32, ("batch", "query_len", "topk"), "row of the cache of each key, -1 for none"),
             MlaTensor("topk_length", i32, ("batch", "query_len"), "indices of each token that count, from the first"),
         )
+        extra: tuple[MlaTensor, ...] = ()
+        if self.extra and self.cache:
+            whole = ("extra_pages", str(self.extra.page_size * self.row_bytes))
+            extra = (
+                MlaTensor("extra_kv_cache", BYTE, whole, f"a second cache, pages of {self.extra.page_size} rows"),
+                MlaTensor("extra_indices", i32, ("batch", "query_len", "extra_topk"), "rows of it, -1 for none"),
+                MlaTensor("extra_topk_length", i32, ("batch", "query_len"), "how many of these count, from the first"),
+            )
         return (
             *queries,
             self._cache(),
             *(sparse if self.sparse else dense),
+            *extra,
             *([scale] if self.cache is not None and self.cache.per_tensor else []),
             *([MlaTensor("sink", f32, ("heads",), "logit of each head without a value")] if self.sink else []),
             MlaTensor("softmax_scale", f32, (), "factor of the scores, a number"),

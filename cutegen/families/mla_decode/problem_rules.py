@@ -13,6 +13,7 @@ from cutegen.runtime.mla_decode.inputs import LATENT_DIM, ROPE_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 PAGE_SIZES = (16, 32, 64, 128)
+SPARSE_PAGE_SIZES = (2, 4, 8, *PAGE_SIZES, 256)
 MAX_HEADS = 128
 MAX_QUERY_LEN = 16
 NARROW = ((LATENT_DIM, 0), (LATENT_DIM - ROPE_DIM, ROPE_DIM))  # values of quantised rows that O has all columns of
@@ -62,19 +63,21 @@ def head_dims(problem: MlaProblem, key: str) -> Fault | None:
 @_declare(
     Rule(
         "page-size",
-        f"a page has {', '.join(map(str, PAGE_SIZES[:-1]))} or {PAGE_SIZES[-1]} tokens",
+        f"a page has {', '.join(map(str, PAGE_SIZES[:-1]))} or {PAGE_SIZES[-1]} tokens, with sparse keys also 2, 4, 8 "
+        "or 256",
         f"A block of {KEY_BLOCK} keys is loaded page by page, so a page holds whole blocks or a block whole pages. "
-        "With fewer than 16 tokens a page, each tile would need more than four bulk copies.",
+        "With fewer than 16 tokens a page, each tile would need more than four bulk copies; "
+        "rows that indices name are loaded one by one.",
         "kv_cache: {page_size: 48}",
     ),
     ("kv_cache", "page_size"),
 )
 def page_size(problem: MlaProblem, key: str) -> Fault | None:
-    size = problem.page_size
-    if size in PAGE_SIZES:
+    size, legal = problem.page_size, SPARSE_PAGE_SIZES if problem.sparse else PAGE_SIZES
+    if size in legal:
         return None
     reason = f"a page has {size} tokens; a block of {KEY_BLOCK} keys is made of whole pages, or a page of whole blocks"
-    return reason, f"use {nearest(size, PAGE_SIZES)}"
+    return reason, f"use {nearest(size, legal)}"
 
 
 @_declare(
@@ -164,6 +167,29 @@ def sparse_keys(problem: MlaProblem, key: str) -> Fault | None:
     if key == "ready" and problem.ready:
         return "indices are written by what selects keys, and rows are loaded behind the wait", "drop `ready`"
     return None
+
+
+EXTRA_KEYS = Rule(
+    "extra-keys",
+    "a second cache is quantised, its scales have a plane, and its pages are a power of two of rows up to 256",
+    "`keys: {extra: ..}` gives each token keys of a second cache, of the same format as the first: that of a model "
+    "that keeps recent and compressed tokens apart.",
+    "keys: {topk: 128, extra: {topk: [1, 1024], page_size: 48}}",
+)
+
+
+@_declare(EXTRA_KEYS, ("keys", "extra"), ("keys", "extra", "page_size"))
+def extra_keys(problem: MlaProblem, key: str) -> Fault | None:
+    if problem.extra is None:
+        return None
+    if key == "extra":
+        fits = problem.cache is not None and problem.cache.plane
+        reason = "a second cache has the format of the first, whose scales have no plane"
+        return None if fits else (reason, "write `kv_cache: {latent: {scale: {place: plane, ..}}}`, or drop `extra`")
+    size = problem.extra.page_size
+    if size in SPARSE_PAGE_SIZES:
+        return None
+    return f"a page of the second cache has {size} tokens", f"use {nearest(size, SPARSE_PAGE_SIZES)}"
 
 
 CACHE_PARTS = Rule(

@@ -17,7 +17,7 @@ from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 class MlaProving:
     given_draw = Draw("random")
     ragged_draw = Draw("spread")
-    guessed_inputs: Sequence[str] = ("seq_lens", "topk_length")
+    guessed_inputs: Sequence[str] = ("seq_lens", "topk_length", "extra_topk_length")
     baselines_for: Mapping[str, str] = {
         **dict.fromkeys(("flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd"), "MLA decode with `q: joined`"),
         "paged_read": "MLA decode over pages",

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.arch import ARCHS
-from cutegen.arch.architecture import WARPGROUP_THREADS
 from cutegen.families.call_text import CallText, OperandText, call_text
+from cutegen.families.mla_decode.cache_text import CacheText, cache_text
 from cutegen.families.mla_decode.derived import (
-    CONSUMERS,
-    FREE_ORDER,
     QUERY_BOXES,
     SINGLE_WARPS,
     TILE_COLUMNS,
     list_named_barriers,
 )
 from cutegen.families.mla_decode.lowering import lowering_of
-from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_text
-from cutegen.families.mla_decode.problem_rules import CHUNK
+from cutegen.families.mla_decode.problem import MlaTensor, promise_text
 from cutegen.families.mla_decode.resolved import CALL_DIMS, FreeGroup, ResolvedMla, ResolvedMlaTiling
 from cutegen.families.mla_decode.tile_ownership import draw_tiles
 from cutegen.families.plan_text import TilingsText, Winners, list_winners, rows_of_all_devices, tilings_text
@@ -28,11 +24,10 @@ from cutegen.model.header import list_barriers, list_roles
 from cutegen.model.kernel import KernelModel, name_numbers
 from cutegen.model.timeline import draw_timeline
 from cutegen.render.environment import render_template
-from cutegen.runtime.mla_decode.cache_format import CacheFormat
+from cutegen.runtime.mla_decode.cache_format import CacheFormat, ExtraKeys
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
-VALUE_TILES = LATENT_DIM // TILE_COLUMNS
 BLOCKS_PER_PAGE = "(PAGE // KEY_BLOCK)"  # source: constants of the kernel module
 
 
@@ -47,137 +42,14 @@ class QueryText:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheText:
-    """How the decoder reads a quantised row. threads: of the decoder. chunks, rope_chunks: 16 bytes of a thread, of
-    half of a block's latent part and of its rotary part; rope_rows: rows of the latter that a warpgroup takes at once.
-    latent_byte, rope_byte: source, what is added to a byte of a part to have that of its row. rope_tile: of K, that
-    the rotary part is; None: a row has none."""
-
-    threads: int
-    chunks: int
-    rope_chunks: int
-    rope_rows: int
-    latent_byte: str
-    rope_byte: str
-    rope_tile: int | None
-    format: CacheFormat | None
-
-    @property
-    def quantised(self) -> bool:
-        return self.format is not None
-
-    @property
-    def loader(self) -> str:
-        """The role that loads K, as params.py.jinja calls it."""
-        return "decode_k" if self.quantised else "copy_k"
-
-    @property
-    def row_bytes(self) -> int:
-        assert self.format
-        return self.format.row_bytes
-
-    @property
-    def per_tensor(self) -> bool:
-        return self.format is not None and self.format.per_tensor
-
-    @property
-    def token_bytes(self) -> int:
-        assert self.format
-        return self.format.token_bytes
-
-    @property
-    def rope_in_value(self) -> bool:
-        """Whether V has the rotary part as well, as the last of its tiles."""
-        return self.rope_tile is not None and self.rope_tile < VALUE_TILES
-
-    @property
-    def plane_bytes(self) -> int:
-        """Of a row's scales behind the rows of a page; 0: they lie in the row."""
-        return self.format.plane_bytes if self.format else 0
-
-    @property
-    def scale_codes(self) -> bool:
-        """Whether scales are exponents, a byte each."""
-        return self.format is not None and self.format.scale_dtype == "e8m0"
-
-    @property
-    def scale_element(self) -> str:
-        """What a lane loads scales as."""
-        return "Int32" if self.scale_codes else "Float32"
-
-    @property
-    def scale_words(self) -> int:
-        """Words of a row's scales, as a lane loads them."""
-        assert self.format
-        return -(-self.format.scale_bytes // 4) if not self.plane_bytes else self.plane_bytes // 4
-
-    @property
-    def scale_align(self) -> int:
-        """Bytes that a row's scales are aligned by, as far as a load can use it."""
-        assert self.format
-        return math.gcd(CHUNK, self.plane_bytes or self.format.scale_offset)
-
-    @property
-    def _scales_of_half(self) -> int:
-        """Of one with all its values; the other may have fewer."""
-        assert self.format
-        return max(1, LATENT_DIM // CONSUMERS // (self.format.scale_block or LATENT_DIM))
-
-    @property
-    def words(self) -> int:
-        """Words that hold the factors of a half, two in each."""
-        return -(-self._scales_of_half // 2)
-
-    @property
-    def factors(self) -> Iterable[tuple[int, int, int, int]]:
-        """(half, word, scale in its lower half, scale in its upper half); the last one twice, if they are odd."""
-        assert self.format
-        for half in range(CONSUMERS):
-            first = half * (LATENT_DIM // CONSUMERS) // self.format.scale_block
-            last = min(first + self._scales_of_half, self.format.scales) - 1
-            for word in range(self.words):
-                low = first + 2 * word
-                yield half, word, min(low, last), min(low + 1, last)
-
-    def scale_of(self, tile: str) -> str:
-        """Source: the number of a tile's scale, both counted within a half."""
-        tiles = LATENT_DIM // CONSUMERS // TILE_COLUMNS // self._scales_of_half
-        return f"{tile} // {tiles}" if tiles > 1 else tile
-
-
-def _cache_text(problem: MlaProblem) -> CacheText | None:
-    if not problem.by_rows:
-        return None
-    cache = problem.cache
-    # The decoder counts groups: two of each buffer, and the warpgroup that frees the first takes turns.
-    assert [(b, w) for b, w, _ in FREE_ORDER] == [(i >> 1, (i >> 1) ^ i % 2) for i in range(len(FREE_ORDER))]
-    whole = {"latent": (0, 2 * problem.latent_dim), "rope": (2 * problem.latent_dim, 2 * problem.rope_dim)}
-    parts = cache.parts if cache else whole
-    latent_at, latent = parts["latent"]
-    rope_at, rope = parts.get("rope", (0, 0))
-    # A half of V is what a thread has chunks of, also where the rotary part is the last tile of one.
-    per_thread = KEY_BLOCK * latent * LATENT_DIM // problem.latent_dim // (CHUNK * WARPGROUP_THREADS)
-    return CacheText(
-        threads=WARPGROUP_THREADS,
-        chunks=per_thread // CONSUMERS,
-        rope_chunks=KEY_BLOCK * rope // (CHUNK * WARPGROUP_THREADS),
-        rope_rows=CHUNK * WARPGROUP_THREADS // rope if rope else 0,
-        latent_byte=f"{latent_at} + " if latent_at else "",
-        rope_byte=f"{rope_at} + " if rope_at else "",
-        rope_tile=problem.latent_dim // TILE_COLUMNS if rope else None,
-        format=cache,
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class KernelText:
     """What kernel.py.jinja and its parts read. model: of the first tiling. warps: numbers of single ones, by what they
     do. threads: of named barriers, by the constant of their number. box_rows: keys of one TMA copy; boxes: copies that
     fill a tile. query_boxes: rows of Q of one TMA copy, ascending. guesses: whether a part is found
     before the wait as well. cache: where it is quantised. sparse: keys are named by indices. table, lengths: the
     arguments that say where keys are and how many. sink: whether there is one. piece: pairs of key blocks of a piece
-    where requests are cut by their own lengths alone, else 0. head: columns of Q and K; p_tile: source, the tile of a
-    buffer of K that P lies in."""
+    where requests are cut by their own lengths alone, else 0. extra: rows of a page of the second cache, 0: there is
+    none. head: columns of Q and K; p_tile: source, the tile of a buffer of K that P lies in."""
 
     name: str
     title: str
@@ -211,8 +83,14 @@ class KernelText:
     lengths: str
     sink: bool
     piece: int
+    extra: int
     head: int
     p_tile: str
+
+    @property
+    def all_lengths(self) -> str:
+        """Source: what says how many keys there are, of two caches a pair."""
+        return "(args.topk_length, args.extra_topk_length)" if self.extra else f"args.{self.lengths}"
 
     @property
     def narrow(self) -> bool:
@@ -260,12 +138,13 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         lse_token_axis=lse.dims.index("query_len"),
         arguments=tuple(list_arguments(resolved)),
         guesses=not problem.by_rows and any(t.numbers.pdl_schedule_ahead for t in resolved.tilings),
-        cache=_cache_text(problem),
+        cache=cache_text(problem),
         sparse=problem.sparse,
         table=problem.table,
         lengths=problem.lengths,
         sink=problem.sink,
         piece=problem.piece // (2 * KEY_BLOCK),
+        extra=problem.extra.page_size if problem.extra else 0,
         head=problem.head_dim,
         p_tile="P_TILE" if problem.narrow else "ROPE",
     )
@@ -334,6 +213,7 @@ class PlanText:
     topk: str
     sink: bool
     piece: int
+    extra: ExtraKeys | None
     requests: str
     archs: tuple[str, ...]
     module: str
@@ -362,6 +242,7 @@ def plan_text(resolved: ResolvedMla) -> PlanText:
         topk=str(resolved.dims["topk"]) if p.sparse else "",
         sink=p.sink,
         piece=p.piece,
+        extra=p.extra,
         requests=p.requests,
         archs=resolved.archs,
         module=resolved.tilings[0].module,

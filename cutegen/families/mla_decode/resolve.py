@@ -100,7 +100,7 @@ def _assemble(
 
 def _said(problem: MlaProblem) -> dict[str, object]:
     """Its fields, but for a format of the cache, sparse keys, a sink and pieces where it has none."""
-    optional = ("cache", "topk", "sink", "piece")
+    optional = ("cache", "topk", "sink", "piece", "extra")
     said = {name: value for name, value in asdict(problem).items() if name not in optional or value}
     return {**said, "cache": problem.cache.said} if problem.cache else said
 

@@ -21,7 +21,9 @@ COPIED_KEYS = 1 << 17  # of all tokens, up to which a copy of them is worth the 
 
 
 def list_sparse_baselines(plan: MlaPlan) -> Iterator[Baseline]:
-    """Every baseline that could apply to a plan whose calls take indices."""
+    """Every baseline that could apply to a plan whose calls take indices; none reads two caches."""
+    if plan.extra is not None:
+        return
     if not plan.split_q and plan.row_bytes == SPARSE_ROW:
         comparable = plan.lse_base == "e" and plan.lse_layout == "bhs"
         yield Baseline(

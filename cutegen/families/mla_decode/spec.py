@@ -76,7 +76,9 @@ class KvCache(Section):
     """The paged cache: the latent part of a token first, then the rotary one; V is the first 512 values. With `latent`
     its rows are bytes, made of these parts, which a warpgroup decodes; without, of the spec's dtype."""
 
-    page_size: Positive = Field(default=64, description="Tokens of one page: 16, 32, 64 or 128.")
+    page_size: Positive = Field(
+        default=64, description="Tokens of one page: 16, 32, 64 or 128, with sparse keys a power of two from 2 to 256."
+    )
     page_stride: Literal["any"] = Field(
         default="any", description="Bytes from page to page: read at run time, any multiple of 16."
     )
@@ -90,11 +92,23 @@ class KvCache(Section):
     )
 
 
+class Extra(Section):
+    """Keys of a second cache of the same format, by indices of their own."""
+
+    topk: Positive | Range = Field(description="Indices of a token into it: a number, or a promised range.")
+    page_size: Positive = Field(default=64, description="Tokens of one page of it: a power of two from 2 to 256.")
+
+
 class Keys(Section):
     """Sparse keys: which rows of the cache each new token sees."""
 
     topk: Positive | Range = Field(
         description="Indices of a token: a number, or a promised range `[low, high]`, of which each call has one."
+    )
+    extra: Extra | None = Field(
+        default=None,
+        description="A second cache, whose keys each token sees as well; its format is that of the first, whose scales "
+        "have a plane.",
     )
 
 

@@ -23,6 +23,15 @@ MOST_CODE = 134
 
 
 @dataclass(frozen=True, slots=True)
+class ExtraKeys:
+    """Keys of a second cache in one call, of the same format. topk: promised (low, high) of a token's indices into it.
+    page_size: rows of a page of it."""
+
+    topk: tuple[int, int]
+    page_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class CacheFormat:
     """A row of the cache, in bytes. *_offset: where a part begins.
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from cutegen.runtime.arguments import Extent, ScalarArg, TensorArg, torch_dtype
 from cutegen.runtime.base import Table
 from cutegen.runtime.measured import MeasuredPlan
-from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat
+from cutegen.runtime.mla_decode.cache_format import BYTES, CacheFormat, ExtraKeys
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, ROPE_DIM, row_dim
 from cutegen.runtime.mla_decode.tiling import (
     ROW_BLOCK,
@@ -50,6 +50,7 @@ class MlaDispatch(MeasuredPlan):
     topk: ClassVar[Extent | None] = None
     has_sink: ClassVar[bool] = False
     piece_keys: ClassVar[int] = 0
+    extra: ClassVar[ExtraKeys | None] = None
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         length: dict[str, Extent] = {"kv_len": (0, None)} if self.topk is None else {"topk": self.topk}
@@ -106,10 +107,23 @@ class MlaDispatch(MeasuredPlan):
             TensorArg("seq_lens", "int32", ("batch",), contiguous=0, align=4),
         )
 
-    def _list_sparse_keys(self) -> tuple[TensorArg, TensorArg]:
-        return (
+    def _list_sparse_keys(self) -> tuple[TensorArg, ...]:
+        found = (
             TensorArg("indices", "int32", ("batch", "query_len", "topk"), contiguous=2, align=4),
             TensorArg("topk_length", "int32", ("batch", "query_len"), contiguous=1, align=4),
+        )
+        if self.extra is None:
+            return found
+        self.extents |= {
+            "extra_pages": _OPEN,
+            "extra_page_bytes": self.extra.page_size * self.row_bytes,
+            "extra_topk": self.extra.topk,
+        }
+        return (
+            *found,
+            TensorArg("extra_kv_cache", BYTES, ("extra_pages", "extra_page_bytes"), contiguous=1),
+            TensorArg("extra_indices", "int32", ("batch", "query_len", "extra_topk"), contiguous=2, align=4),
+            TensorArg("extra_topk_length", "int32", ("batch", "query_len"), contiguous=1, align=4),
         )
 
     @property
@@ -177,8 +191,9 @@ class MlaDispatch(MeasuredPlan):
     def signature(self) -> tuple[Any, ...]:
         quantised = () if self.cache_format is None else (self.cache_format,)
         sparse, sink = (() if self.topk is None else (self.topk,)), ("sink",) * self.has_sink
-        piece = (self.piece_keys,) * self.batch_invariant
-        return *super().signature(), self.causal, self.lse_base, self.page_size, *quantised, *sparse, *sink, *piece
+        piece, extra = (self.piece_keys,) * self.batch_invariant, () if self.extra is None else (self.extra,)
+        own = (*quantised, *sparse, *sink, *piece, *extra)
+        return *super().signature(), self.causal, self.lse_base, self.page_size, *own
 
     def choose_tiling(self, rows: int, requests: int, query_len: int, /) -> str:
         (only,) = self.tilings

@@ -13,6 +13,7 @@ A generated plan gives, as class attributes:
     cache_format        CacheFormat(...) of a quantised cache, whose rows are uint8; else None (default)
     topk                promised indices of a token, where keys are sparse; else None (default)
     has_sink            a call takes sink, f32[heads] (default False)
+    extra               ExtraKeys(...) of a second cache; else None (default)
     piece_keys          keys of the pieces of requests whose bits depend on nothing but themselves: not on the rest of
                         the batch, nor on the number of SMs; `check` proves it. Else 0 (default)
     tilings             {"seesaw": MlaTiling(...)}: a tiling's key is also its compile key
@@ -72,7 +73,7 @@ from cutegen.runtime.mla_decode.inputs import (
     draw_inputs,
     draw_sink,
 )
-from cutegen.runtime.mla_decode.reference import attend, attend_sparse, sink_factor
+from cutegen.runtime.mla_decode.reference import attend, attend_sparse, join_keys, sink_factor
 from cutegen.runtime.mla_decode.sparse_inputs import draw_sparse_inputs
 from cutegen.runtime.mla_decode.tiling import (
     LEAST_SCALE,
@@ -148,8 +149,11 @@ class MlaPlan(MlaDispatch):
         queries = inputs[: len(self.queries)]
         q = torch.cat(queries, -1) if self.split_q else queries[0]
         cache, table, lengths, *others, scale = inputs[len(queries) :]
+        second = [others.pop(0) for _ in range(3)] if self.extra else []
         factor = float(others[0]) if self.has_scale else 1.0
         keys, dtype = self.unpack(cache), torch_dtype(precision)
+        if second:
+            keys, table, lengths = join_keys(keys, table, lengths, self.unpack(second[0]), *second[1:])
         if self.sparse:
             out, lse = attend_sparse(q, keys, table, lengths, scale * factor, dtype=dtype)
         else:
@@ -176,6 +180,12 @@ class MlaPlan(MlaDispatch):
         q, cache, table, lengths = draw_keys(
             draw, extents, self.page_size, torch_dtype(self.dtype), self.device, self.cache_format
         )
+        second: tuple[Any, ...] = ()
+        if self.extra:
+            low, high = self.extra.topk
+            fitting = {**extents, "topk": min(max(extents["topk"], low), high)}
+            size, dtype = self.extra.page_size, torch_dtype(self.dtype)
+            second = draw_keys(draw, fitting, size, dtype, self.device, self.cache_format)[1:]
         queries: tuple[Any, ...] = (q,)
         if self.split_q:
             latent = self.extents["latent_dim"]
@@ -186,7 +196,7 @@ class MlaPlan(MlaDispatch):
 
             scales = (torch.full((1,), ONE_SCALE, device=self.device),)
         sinks = (draw_sink(extents["heads"]).to(self.device),) if self.has_sink else ()
-        return (*queries, cache, table, lengths, *scales, *sinks, self.query_dim**-0.5)
+        return (*queries, cache, table, lengths, *second, *scales, *sinks, self.query_dim**-0.5)
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         longest = max(1, self._longest(inputs))
@@ -200,14 +210,21 @@ class MlaPlan(MlaDispatch):
         return dict(zip(self.dims, (*inputs[0].shape[:3], length)))
 
     def _longest(self, inputs: Sequence[Any]) -> int:
-        lengths = inputs[len(self.queries) + 2]
+        lengths = self._lengths(inputs)
         return int(lengths.max()) if lengths.numel() else 0
+
+    def _lengths(self, inputs: Sequence[Any]) -> Any:
+        """Of each request, as they count, in both caches where there are two."""
+        table, lengths = inputs[len(self.queries) + 1 :][:2]
+        lengths = lengths.clamp(0, table.shape[-1] * self.entry_keys)
+        if self.extra:
+            table, others = inputs[len(self.queries) + 4 :][:2]
+            lengths = lengths + others.clamp(0, table.shape[-1])
+        return lengths
 
     def count_work(self, dims: Mapping[str, int], inputs: tuple[Any, ...]) -> tuple[int, int]:
         """By the lengths, for which this waits for the device."""
-        table, lengths = inputs[len(self.queries) + 1 :][:2]
-        most = table.shape[-1] * self.entry_keys
-        return self._work(dims, [min(max(n, 0), most) for n in lengths.flatten().tolist()])
+        return self._work(dims, self._lengths(inputs).flatten().tolist())
 
     def _algorithmic_flops_bytes(self, **dims: int) -> tuple[int, int]:
         """Of requests that all have kv_len keys, or of tokens that all have topk."""

@@ -92,6 +92,25 @@ def sink_factor(lse: Any, sink: Any) -> Any:
     return torch.where(lse == math.inf, 1.0, share)[..., None]  # of no key; out is 0 there
 
 
+def join_keys(
+    keys: Any, indices: Any, topk_length: Any, other_keys: Any, other_indices: Any, other_length: Any
+) -> tuple[Any, Any, Any]:
+    """Keys of two caches [pages, page_size, dim] as those of one, [rows, 1, dim], with indices and lengths for it: a
+    token's keys of the second one behind those of the first. What is no row stays none."""
+    import torch
+
+    first, second = keys.flatten(0, 1), other_keys.flatten(0, 1)
+    mine = torch.where((indices >= 0) & (indices < len(first)), indices, -1)
+    others = torch.where((other_indices >= 0) & (other_indices < len(second)), other_indices + len(first), -1)
+    counts = topk_length.clamp(0, mine.shape[-1]), other_length.clamp(0, others.shape[-1])
+    both = torch.cat((mine, others), -1)
+    place = torch.arange(both.shape[-1], device=both.device).expand_as(both)
+    behind = place - counts[0][..., None] + mine.shape[-1]  # where the second one's lie in `both`
+    found = torch.where(place < counts[0][..., None], place, behind.clamp(max=both.shape[-1] - 1))
+    joined = torch.take_along_dim(both, found, -1)
+    return torch.cat((first, second))[:, None], joined, counts[0] + counts[1]
+
+
 def attend_copied(
     queries: tuple[Any, ...],
     unpack: Callable[..., Any],
