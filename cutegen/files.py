@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cutegen.roots import read_file, stay_inside
 
-LOCK_SUFFIX = ".lock.yaml"  # NAME.lock.yaml lies beside NAME.yaml, or NAME.ARCH.lock.yaml for each architecture
+LOCK_SUFFIX = ".lock.yaml"  # NAME.lock.yaml lies next to NAME.yaml, or NAME.ARCH.lock.yaml for each architecture
 _OF_ARCH = re.compile(r"\.sm_[0-9]+[af]?$")
 TEMPORARY_SUFFIX = ".cutegen"  # of files that are being written; version control may ignore them
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}" + re.escape(TEMPORARY_SUFFIX))

@@ -87,7 +87,7 @@ class Arch:
     K extent. mmas: its kinds by the dtypes of A and B. scaled_mmas: kinds that multiply by scales of blocks along
     k, by those dtypes and (dtype of scales, elements of k that share one). tensor_memory: columns that a CTA has,
     of 128 lanes of 32 bits, for sums of products; 0: sums are in registers. like: another one, whose kernels and
-    rules it has; "": those are its own. rules_of: another one, whose rules about knobs hold for it beside its own.
+    rules it has; "": those are its own. rules_of: another one, whose rules about knobs hold for it as well as its own.
     """
 
     name: str

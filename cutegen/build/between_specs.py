@@ -137,7 +137,7 @@ def _compare_times(old: Resolution, new: Resolution, shape: Mapping[str, int]) -
 
 
 def _predict(resolution: Resolution, shape: Mapping[str, int]) -> tuple[float, str] | None:
-    """The fastest tiling by the cost model; None: the family has none. CutegenError: it is no problem of the spec."""
+    """The fastest tiling by the cost model; None: the family has none. CutegenError: the spec has no such problem."""
     resolved = resolution.resolved
     estimate = load_family(resolution.spec.kernel).estimate
     found = [

@@ -56,10 +56,10 @@ class PlanKernel:
         return [self.CompileKey(self.plan.name, key) for key in self.plan.get_warmup_keys()]
 
     def compile(self, compile_key: CompileKey) -> None:
-        """Compiles, or loads, the kernel of one key. ValueError: it is no key of this plan."""
+        """Compiles, or loads, the kernel of one key. ValueError: it is not a key of this plan."""
         if compile_key not in (keys := self.get_warmup_keys()):
             known = ", ".join(key.tiling for key in keys)
-            raise ValueError(f"{compile_key} is no key of {self.plan.name}: its tilings are {known}")
+            raise ValueError(f"{compile_key} is not a key of {self.plan.name}: its tilings are {known}")
         self.plan.warm_up([compile_key.tiling])
 
     def warmup(self) -> None:
@@ -92,7 +92,7 @@ def refuse_layer(plan: Any, layer: BlockScaledLayer) -> str:
     """Why a plan of a block-scaled product (a, b, scale of a, scale of b) cannot run a layer; "" where it can."""
     tensors = [a for a in plan.inputs if isinstance(a, TensorArg)]
     if len(plan.inputs) != 4 or len(tensors) != 4 or len(plan.outputs) != 1:
-        return f"{plan.name} is no product of two operands and their scales, in this order, with one output"
+        return f"{plan.name} is not a product of two operands and their scales, in this order, with one output"
     a, b, a_scale, b_scale = tensors
     if {a.dtype, b.dtype} != {layer.operand_dtype}:
         return f"{plan.name} multiplies {a.dtype}, and the layer has {layer.operand_dtype}"

@@ -101,7 +101,7 @@ def clear(values, op: str):
 
 def join_lanes(op: str, values, lane, distances=(16, 8, 4)):
     """What the lanes of a column, the eight at multiples of 4, hold of a thread's columns, joined: (result, index of
-    its column, lanes that have it besides). As long as they hold more than one, lanes halve what they hold with each
+    its column, lanes that have it as well). As long as they hold more than one, lanes halve what they hold with each
     exchange."""
     count, index, spare = cute.size(values), Int32(0), 0
     for distance in distances:

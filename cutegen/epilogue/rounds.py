@@ -36,7 +36,7 @@ ELEMENTS = ("tile", "row_vector", "index")  # kinds of operands with a value for
 @dataclass(frozen=True, slots=True)
 class RowReduction:
     """name: in `each` of its round what an element contributes, from then on the result. op: exp_sum for the sum of
-    exp(x - top), top being the maximum of x, which is joined in the same round and stands in front of it; an element
+    exp(x - top), top being the maximum of x, which is joined in the same round and stands before it; an element
     contributes x."""
 
     name: str

@@ -115,7 +115,7 @@ def _flow(start: str, items: Sequence[str]) -> list[str]:
 
 
 def lock_path(spec: Path, arch: str = "") -> Path:
-    """NAME.lock.yaml beside NAME.yaml; arch: NAME.ARCH.lock.yaml, of one of its several architectures."""
+    """NAME.lock.yaml next to NAME.yaml; arch: NAME.ARCH.lock.yaml, of one of its several architectures."""
     return spec.with_suffix(f".{arch}{LOCK_SUFFIX}" if arch else LOCK_SUFFIX)
 
 

@@ -21,7 +21,7 @@ from cutegen.runtime.arguments import legal_extent
 MOST_TRIES = 60  # cases that are run to find a small one
 Attempt: TypeAlias = Callable[[Case], "Fault | None"]
 Outcome: TypeAlias = Literal["still fails", "passes", "refused"]
-# Data of a spec -> what runs cases of its kernel. CutegenError: it is no legal spec, or does not compile.
+# Data of a spec -> what runs cases of its kernel. CutegenError: the spec is not legal, or does not compile.
 OpenSpec: TypeAlias = Callable[[Mapping[str, Any]], AbstractContextManager[Attempt]]
 
 

@@ -6,7 +6,7 @@ A generated plan gives, as class attributes:
     archs    ("sm_90a", "sm_100a"): in the order of the spec; module plan_sm_90a, next to the plan's own, has the Plan
              of the first, and so on
 
-A launch runs the plan for the architecture of the device that its tensors are on. What is read of the plan besides, its
+A launch runs the plan for the architecture of the device that its tensors are on. What else is read of the plan, its
 arguments or the reference, is that of the current device, or of the first architecture where no kernel is for it: the
 same for all but for tilings.
 """

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 def split_archs(doc: SpecDocument, allowed: Collection[str]) -> tuple[SpecDocument, ...]:
     """The document itself, or one for each architecture where it lists several. allowed: the keys that `for` may have,
-    of its family; none: the family's specs are for one. SpecError: `arch` and `for` are no such thing."""
+    of its family; none: the family's specs are for one. SpecError: `arch` and `for` do not say so."""
     listed = doc.data.get("arch")
     if not isinstance(listed, list):
         if allowed and FOR in doc.data and doc.data[FOR] is None:

@@ -159,7 +159,7 @@ def measure(
 def measure_steps(
     side: Side, x: torch.Tensor, caches: Sequence[Cache], device: Device, slice_seconds: float, compiled: Compile
 ) -> dict[str, list[float]]:
-    """Seconds of each step alone: launches of it follow each other, each in another layer. What is no kernel yet, as
+    """Seconds of each step alone: launches of it follow each other, each in another layer. What is not a kernel yet, as
     attention and PyTorch's rows are, is compiled as in the whole layer, where nothing is fused across products."""
     recorded = []
     for layer, cache in zip(side.layers, caches):

@@ -135,7 +135,7 @@ def test_each_break_is_reported(pattern: str, by: str, said: str) -> None:
     assert_reported(said, found(functools.partial(load, SHIPPED), RAGGED, 3, mutate=replacing(pattern, by)))
 
 
-# Of scales, each of which a thread holds for others: MMAs are told who holds it, and which byte of it is meant.
+# Of scales, each of which a thread holds for others: MMAs name who holds it, and which byte of it is meant.
 SCALE_BREAKS = [
     ("scales are not loaded", r"cp\.async\.bulk\.tensor\.3d\.shared::cta\.global[^;]*;", "", 1, "deadlock"),
     ("scales of other columns", r"(mma\.sync[^;]*), \{0, 3\};", r"\1, {0, 2};", 0, "wrong"),

@@ -234,7 +234,7 @@ def test_the_compile_contract() -> None:
     assert kernel.dispatch(m=5, n=4096, k=7168) in keys
     kernel.compile(keys[0])
     assert plan.warm == [keys[0].tiling]
-    with pytest.raises(ValueError, match=f"is no key of {BLOCK}"):
+    with pytest.raises(ValueError, match=f"is not a key of {BLOCK}"):
         kernel.compile(PlanKernel.CompileKey(BLOCK, "t1x1x1"))
     with pytest.raises((TypeError, ValueError)):
         kernel.dispatch(m=5, n=4096)
@@ -248,7 +248,7 @@ def test_other_plans_are_refused_and_plans_are_found_by_name() -> None:
     from cutegen.compat.serving import BlockScaledLayer
 
     layer = BlockScaledLayer((264, 400), "bfloat16", "bfloat16", (1, 128), (128, 128))
-    assert "is no product of two operands and their scales" in refuse_layer(CpuPlan("gemm_bf16_sm90a"), layer)
+    assert "is not a product of two operands and their scales" in refuse_layer(CpuPlan("gemm_bf16_sm90a"), layer)
     assert find_plan(f"generated.{BLOCK}:PLAN").name == BLOCK
     for text in ("nowhere:PLAN", f"generated.{BLOCK}:NO", ""):
         with pytest.raises(ValueError, match="names no plan"):

@@ -182,7 +182,7 @@ kv_cache:
 @pytest.mark.parametrize(
     ("old", "new", "rule", "said"),
     [
-        ("block: 64", "block: 128", "cache-parts", ("448 values are no multiple of 128", "use 64")),
+        ("block: 64", "block: 128", "cache-parts", ("448 values are not a multiple of 128", "use 64")),
         ("block: 64", "block: 64, offset: 576", "cache-parts", ("in no row", "leave `offset` out")),
         (", place: plane", "", "cache-parts", ("scales of one byte", "write `place: plane`, or use f32")),
         ("kv_cache:", "rope_dim: 0\nkv_cache:", "cache-parts", ("has no rotary part", "drop `rope`")),

@@ -306,7 +306,7 @@ def test_libraries_compute_what_the_plan_does(library: str, function: str, wrote
     baseline = next(b for b in PROVING.list_baselines(plan) if b.name == library)
     inputs = tuple(functions._draw(plan))
     if "label" in [a.name for a in plan.inputs]:
-        inputs[1][1:3] = torch.tensor([-1, functions.COLUMNS])  # in front of a row and behind it
+        inputs[1][1:3] = torch.tensor([-1, functions.COLUMNS])  # before a row and behind it
     held = [v.clone() for v in inputs]
     reference = plan.reference_fn(*inputs)
     expected = reference if isinstance(reference, tuple) else (reference,)

@@ -71,7 +71,7 @@ class CutegenBlockLinear:
 
 
 def install(plan: Any) -> None:
-    """Compiles all kernels of the plan, and puts them in front of what SGLang chooses. ImportError: this SGLang has not
+    """Compiles all kernels of the plan, and puts them before what SGLang chooses. ImportError: this SGLang has not
     what is used of it. ValueError: another plan has its name as a torch op."""
     utils = importlib.import_module(UTILS)
     if missing := [name for name in (CHOOSE, QUANTISE) if not hasattr(utils, name)]:

@@ -227,7 +227,7 @@ def cache_parts(problem: MlaProblem, key: str) -> Fault | None:
             return None
         reason = f"a scale is for {cache.scale_block} values; one or more tiles of 64 have one"
         if cache.scale_block in SCALE_BLOCKS:
-            reason = f"{cache.latent_dim} values are no multiple of {cache.scale_block}"
+            reason = f"{cache.latent_dim} values are not a multiple of {cache.scale_block}"
         return reason, f"use {nearest(cache.scale_block, blocks)}"
     if cache.scale_block not in SCALE_BLOCKS or cache.latent_dim % cache.scale_block:
         return None  # how many scales there are is not known

@@ -198,7 +198,7 @@ def invariant_join_ratio(problem: MlaProblem, c: Candidate, arch: Arch) -> Objec
 
 
 def other_cut(problem: MlaProblem, default: Candidate, c: Candidate) -> Refusal | None:
-    """What refuses a kernel beside the default of its spec: it cuts requests into another number of parts."""
+    """What refuses a kernel other than the default of its spec: it cuts requests into another number of parts."""
     if not problem.piece or c.max_splits == default.max_splits:
         return None
     reason = f"split_kv.max = {c.max_splits}, but the default's is {default.max_splits}, and one batch has one cut"

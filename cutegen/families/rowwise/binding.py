@@ -167,7 +167,7 @@ class _Binder(RowTensors):
             return Reduction(s.name, s.expr.op, decl.dtype, False, (0,), "n")
         if isinstance(s.expr, Reduce) and s.expr.over != (self.columns,):
             return None  # which is found where reductions are looked at
-        said = f"`{s.name}` is {decl}, and its value is no reduction over {', '.join(self.rows)}"
+        said = f"`{s.name}` is {decl}, and its value is not a reduction over {', '.join(self.rows)}"
         remedy = f"write {s.name}: sum(x, {', '.join(self.rows)}), or declare [{', '.join((*self.rows, self.columns))}]"
         self.report(ROW_SUM, ("rows", s.name), said, remedy, span=s.expr.span)
         return None

@@ -66,7 +66,8 @@ class RowTensors:
         elif kind is None or (kind != "column_vector" and shape and decl.contiguous not in (None, shape[-1])):
             last = f", {self.columns} contiguous" if kind else ""
             remedy = f"the widest tensor has [{whole}]: declare [{whole}], [{self.columns}] or [{', '.join(self.rows)}]"
-            self.refuse_tensor(ROW_SHAPE, name, f"`{name}` is {decl}, which is no tensor of these rows", remedy + last)
+            said = f"`{name}` is {decl}, which is not a tensor of these rows"
+            self.refuse_tensor(ROW_SHAPE, name, said, remedy + last)
         elif kind == "column_vector" and decl.inner != shape[-1]:
             self.refuse_tensor(ROW_SHAPE, name, f"`{name}` is {decl}", f"its last dim, {shape[-1]}, is contiguous")
         else:

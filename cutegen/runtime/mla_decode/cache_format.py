@@ -106,7 +106,7 @@ class CacheFormat:
         in e8m0 the least power of two that is not less.
         Where the cache has one scale, that one has to be given, a positive number or a tensor of it. A value is divided
         by bf16(scale), or the one scale, which is what readers multiply by, and saturates at 448. ValueError: a shape
-        that does not fit, a value that is no number or infinite, a scale that is not positive, one that is 256 or
+        that does not fit, a value that is NaN or infinite, a scale that is not positive, one that is 256 or
         more in bf16, or one that the dtype of scales does not hold.
         """
         import torch

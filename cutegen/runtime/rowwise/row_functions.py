@@ -49,7 +49,7 @@ class Computed:
 
 
 def find_function(plan: RowPlan) -> Computed | None:
-    """What a plan with one dim of rows computes, of FUNCTIONS; None: none of them, or there is no torch to try it."""
+    """What a plan with one dim of rows computes, of FUNCTIONS; None: none of them, or torch is missing."""
     if len(plan.dims) != 2 or importlib.util.find_spec("torch") is None:
         return None
     kinds = [[_kind(plan, a) for a in args] for args in (plan.inputs, plan.outputs)]

@@ -104,7 +104,7 @@ QUACK: Mapping[str, Call] = {
     "rms_norm": Call("quack, its default configuration, out=", _quack_norm(0.0), complete=True),
     "gemma_norm": Call("quack, its default configuration, out=", _quack_norm(1.0), complete=True),
     "layer_norm": Call("quack with weights in f32, out=", _quack_layer_norm, complete=True),
-    "add_norm": Call("quack, which does not round h in front of the norm, out=", _quack_add_norm),
+    "add_norm": Call("quack, which does not round h before the norm, out=", _quack_add_norm),
     "softmax": Call("quack, out=", _quack_softmax, complete=True),
     "cross_entropy": Call("quack with labels within the row, out=", _quack_cross_entropy),
 }
