@@ -49,7 +49,7 @@ def test_a_table_is_data_with_a_source_for_each_number(spec: Path) -> None:
     if rows:
         tilings = sum(map(len, found["ROWS"].values()))
         assert len(rows[1].splitlines()) <= 2 + 2 * len(found["ROWS"]) + 2 * tilings
-    assert max(map(len, text.splitlines())) <= WIDTH
+    assert max(len(line) for line in text.splitlines() if not line.endswith("# noqa: E501")) <= WIDTH
 
 
 def test_one_tiling_is_written_field_by_field() -> None:
