@@ -107,7 +107,7 @@ def test_code_that_is_not_as_planned_is_marked_at_its_spec(
         outcome = SimpleNamespace(
             error="TypeError: no\nway", facts=None, log="", warnings=(), cached=False, unknown=False
         )
-        found = {"spec": "plain", "arch": "sm_90a", "ok": False, "outcome": outcome}
+        found = {"spec": "plain", "shown": "plain", "arch": "sm_90a", "ok": False, "outcome": outcome}
         return [SimpleNamespace(tiling=f"t{i}", checks=checks, **found) for i, checks in enumerate(((check,), ()))]
 
     monkeypatch.setattr("cutegen.build.build_kernels", fail)

@@ -386,7 +386,7 @@ def test_a_bench_with_fewer_sms_is_repeated_so(
     monkeypatch.setattr("cutegen.runtime.gpu.probe_gpu", lambda arch="sm_90a": GpuStatus(()))
     monkeypatch.setattr("cutegen.run.bench.measure", measure)
     monkeypatch.setattr("cutegen.run.device.CudaDevice", FakeDevice)
-    monkeypatch.setattr("cutegen.run.environment.describe_environment", dict)
+    monkeypatch.setattr("cutegen.run.environment.describe_environment", lambda: {"gpu": {"uuid": "gpu-0"}})
     package = SPEC.parents[1] / "generated" / SPEC.stem
     bench_targets([open_target(package, package)], (), Settings(sms=100))
     assert seen == [100]

@@ -18,8 +18,12 @@ from cutegen.spec.base import Positive, Section, knob
 PACKAGE = "cutegen.families.gemm.features"
 FOLDERS = sorted(path.parent.name for path in Path(__file__).parents[2].glob("cutegen/families/gemm/features/*/*.py"))
 TEXT = "cutegen.families.gemm.text"  # facts of features for the templates
-# What lists features, what has the fields of their knobs, and what reads the sections of a spec.
-KNOWING = (f"{PACKAGE}.feature_list", "cutegen.families.gemm.candidate", "cutegen.families.gemm.binding")
+# What lists features, what has the fields of their knobs, what reads the sections of a spec, and what an architecture
+# adds to the rules of one.
+KNOWING = (
+    f"{PACKAGE}.feature_list",
+    *(f"cutegen.families.gemm.{name}" for name in ("candidate", "binding", "lowering.sm120.rules")),
+)
 
 
 def test_every_folder_is_registered() -> None:

@@ -11,7 +11,7 @@ from gemm_specs import PLAIN
 from cutegen.cli import main
 
 # What only kernels with a split or a dynamic schedule have.
-WORK = ("split_k", "queue_", "covers", "workspace", "sums", "semaphores", "box", "mma_", "accumulators", "tmem_")
+WORK = ("split_k", "queue_", "covers", "workspace", "sums", "semaphores", "box", "mma_", "accumulators", "tmem_", "clc")
 
 
 @pytest.fixture

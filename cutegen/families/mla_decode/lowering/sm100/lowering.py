@@ -30,7 +30,7 @@ from cutegen.families.pdl import PDL_TRIGGER, PDL_WAIT, WHY_WAIT, why_trigger
 from cutegen.families.section import Section
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
-ARCH = ARCHS["sm_100a"]
+BUDGETS = "sm_100a"  # whose shared and tensor memory all architectures of this lowering have
 LIKE_SM90 = "as on sm_90a; not measured"
 # Knob -> value and reason; nobody has measured others.
 CHOSEN: dict[str, tuple[object, str]] = {
@@ -63,10 +63,10 @@ class MlaSm100:
         yield Choice(candidate, reasons)
 
     def describe_tiling(self, problem: MlaProblem, c: Candidate, name: str) -> ResolvedMlaTiling:
-        return describe(problem, c, name, ARCH)
+        return describe(problem, c, name, ARCHS[BUDGETS])
 
     def count_smem(self, problem: MlaProblem, c: Candidate) -> int:
-        return lay_out_most(problem, ARCH)[2]
+        return lay_out_most(problem, ARCHS[BUDGETS])[2]
 
     def plan_code(self, resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
         numbers, problem, arch = tiling.numbers, resolved.problem, ARCHS[resolved.arch]
@@ -102,7 +102,7 @@ class MlaSm100:
                 f"columns 0..{scores - 1}: S, {STAGES} blocks x {SCORE_COLUMNS}; {held}",
                 f"columns {columns}: O, {resolved.problem.latent_dim // VALUE_COLUMNS} products "
                 f"x {VALUE_COLUMNS // 2}; {held} of a product",
-                f"{scores + OUT_COLUMNS} of {TMEM_COLUMNS} columns allocated, of {ARCH.tensor_memory} that there are",
+                f"{scores + OUT_COLUMNS} of {TMEM_COLUMNS} columns allocated, of {ARCHS[BUDGETS].tensor_memory} that there are",
                 f"registers: {launched} a thread, as launched",
             ),
         )
