@@ -33,7 +33,7 @@ pytestmark = [
 PACKAGES = sorted(p.parent for p in (Path(__file__).parents[2] / "generated").glob("*_sm1[0-9]*/plan.py"))
 SHAPE = {"m": 300, "n": 272, "k": 200, "g": 3, "batch": 1, "query_len": 1, "heads": 70, "kv_len": 150}
 HELD = json.loads(RESULTS.read_text(encoding="utf-8"))
-# What no public kernel has that runs here: MMAs of fp8 without scales of blocks, by mma.sync. docs/blackwell.md says so.
+# What no public kernel has that runs here, as docs/blackwell.md says: fp8 by mma.sync without scales of blocks.
 UNCALIBRATED = ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",)
 
 

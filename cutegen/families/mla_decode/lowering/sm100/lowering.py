@@ -102,7 +102,8 @@ class MlaSm100:
                 f"columns 0..{scores - 1}: S, {STAGES} blocks x {SCORE_COLUMNS}; {held}",
                 f"columns {columns}: O, {resolved.problem.latent_dim // VALUE_COLUMNS} products "
                 f"x {VALUE_COLUMNS // 2}; {held} of a product",
-                f"{scores + OUT_COLUMNS} of {TMEM_COLUMNS} columns allocated, of {ARCHS[BUDGETS].tensor_memory} that there are",
+                f"{scores + OUT_COLUMNS} of {TMEM_COLUMNS} columns allocated, of "
+                f"{ARCHS[BUDGETS].tensor_memory} that there are",
                 f"registers: {launched} a thread, as launched",
             ),
         )
