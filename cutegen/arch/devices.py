@@ -2,7 +2,8 @@
 
 The rates are those of `runtime/device_rates.py`, which generated plans read as well.
 
-Sources of the facts of devices that nobody measured: NVIDIA RTX Blackwell GPU Architecture white paper, table of
+Facts of devices that nobody measured were written down without the vendor's documents at hand: check them before you
+rely on them. Where they are published: NVIDIA RTX Blackwell GPU Architecture white paper, table of
 GeForce RTX 5090; NVIDIA RTX PRO Blackwell GPU Architecture white paper, RTX PRO 6000 Workstation Edition; NVIDIA DGX
 Spark user guide, "Hardware Overview" (6,144 CUDA cores, 128 an SM; 273 GB/s), and for its L2 NVIDIA's session about
 GB10 at Hot Chips 2025.
@@ -21,7 +22,7 @@ UNRATED = f"the cost model, `tune` and `bench` serve {', '.join(RATES)}"
 
 
 class DataSheet(NamedTuple):
-    """What the vendor says of a device."""
+    """What a vendor is said to give for a device."""
 
     sms: int
     l2_bytes: int

@@ -66,7 +66,8 @@ class PlanByArch:
 
     def _for(self, values: Sequence[Any]) -> BasePlan:
         """The plan for the device of the first tensor."""
-        return self._for_device(next((v.get_device() for v in values if hasattr(v, "get_device")), current_device()))
+        index = next((v.get_device() for v in values if hasattr(v, "get_device")), None)
+        return self._for_device(current_device() if index is None else index)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

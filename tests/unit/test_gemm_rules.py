@@ -53,7 +53,7 @@ C3: dict[str, Any] = {
 # (rule, spec, illegal knobs, what the reason and the remedy say, legal neighbour)
 CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any]]] = [
     ("cta-pair", PLAIN, {"mma_ctas": 2}, ("wgmma on sm_90a is one CTA's", "remove"), {}),
-    ("launch-control", PLAIN, {"scheduler": "clc"}, ("sm_90a has no cluster launch control", "dynamic_persistent"),
+    ("launch-control", PLAIN, {"scheduler": "clc"}, ("take no tiles by cluster launch control", "dynamic_persistent"),
      {"scheduler": "dynamic_persistent"}),
     ("consumer-count", PLAIN, {"consumers": 4}, ("1 to 3", "not 4"), {"consumers": 2}),
     ("consumer-count", PLAIN, PINGPONG | {"consumers": 1}, ("pingpong", "2", "not 1"), PINGPONG),

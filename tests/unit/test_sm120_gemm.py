@@ -92,6 +92,12 @@ SPECS = {
         "packed-scales",
         "tile n = 64 is not the 128 rows of a chunk of scales",
     ),
+    "rows of a warp that a chunk of scales is not for": (
+        tensors("e4m3[m, k]", "e4m3[n, k]", "  sa: e8m0[m, k/32]\n  sb: e8m0[n, k/32]\n")
+        + "mainloop: (a * sa) @ (b * sb)\nwarpgroups: {schedule: cooperative, consumer: {count: 1, registers: 256}}\n",
+        "packed-scales",
+        "1 x 64 rows at a time share a chunk of scales of 128",
+    ),
     "rows of a warp that one part of the sum is not for": (
         SCALED_K + "tiling: {tile: [128, 64, 128]}\nwarpgroups: {consumer: {count: 1}}\n",
         "promoted-rows",

@@ -39,7 +39,7 @@ from cutegen.spec.finding import Finding, Unworded
 
 Arch: TypeAlias = Literal["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"]
 # Keys of a spec that may differ by architecture.
-BY_ARCH = ("accumulate", "tiling", "pipeline", "warpgroups", "scheduler", "tma", "pdl", "device", "portfolio", "tune")
+BY_ARCH = ("accumulate", "tiling", "pipeline", "warpgroups", "scheduler", "tma", "pdl", "device", "portfolio")
 _ARCH = {"type": "string", "enum": list(get_args(Arch))}
 _NAME = {"type": "string", "$comment": "name", "pattern": f"^({'|'.join(get_args(Arch))})$"}
 _ARCHS = {"type": "array", "items": _NAME}

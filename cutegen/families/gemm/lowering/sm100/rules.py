@@ -92,10 +92,10 @@ def shared_b(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None
 
 _LAUNCH_CONTROL = Rule(
     "launch-control",
-    "tiles are handed out by cluster launch control on sm_100a, from a counter elsewhere; each arch has one of both",
+    "tiles are handed out by cluster launch control on sm_100a, and from a counter elsewhere",
     "`scheduler: clc` launches a cluster for each tile, and clusters that are done take the tiles of those that have "
-    "not begun; sm_90a and sm_120a have no such instruction. How many tiles groups of rows make is known when the "
-    "kernel runs, so no launch has a cluster for each.",
+    "not begun; sm_90a has no such instruction, and kernels of sm_120a do not use it. How many tiles groups of rows "
+    "make is known when the kernel runs, so no launch has a cluster for each.",
     "arch: sm_90a\nscheduler: clc",
 )
 
@@ -105,9 +105,10 @@ def launch_control(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
     if not c.dynamic or (c.counts_tiles and not arch.tensor_memory):
         return None
     if c.counts_tiles:
-        return f"kernels of {arch.name} claim no tiles from a counter yet", "use clc, or static_persistent"
+        remedy = "use static_persistent" if problem.groups else "use clc, or static_persistent"
+        return f"kernels of {arch.name} claim no tiles from a counter yet", remedy
     if not arch.tensor_memory:
-        return f"{arch.name} has no cluster launch control", "use dynamic_persistent"
+        return f"kernels of {arch.name} take no tiles by cluster launch control", "use dynamic_persistent"
     if problem.groups:
         return "groups of rows make a number of tiles that no launch knows", "use static_persistent"
     return None

@@ -20,8 +20,8 @@ SM100_SPEC = register(
         "some parts of a GEMM spec are not supported yet on sm_100a",
         "sm_100a has dense products, batched or not, with elementwise epilogues, gated or not, that read tiles, "
         "vectors and scalars, with reductions, with values of blocks that no tile goes into, and outputs with n "
-        "contiguous that TMA stores, of groups of rows or not. Gathered rows and f32 scales along k are of sm_90a so "
-        "far, and so is the section `warpgroups`, whose knobs are those of WGMMA.",
+        "contiguous that TMA stores, of groups of rows or not. Gathered rows, f32 scales along k, and the "
+        "section `warpgroups` are of sm_90a and sm_120a.",
         "arch: sm_100a\nepilogue: {x: acc + c, s: 'max_abs(x, n, 128)', d: x / s}",
     )
 )
@@ -33,6 +33,8 @@ def refuse_unsupported(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) 
     for path, what in _unsupported(spec, problem) if problem.target.tensor_memory else ():
         said = f"{what} on {problem.arch}"
         remedy = "write it under `for: {sm_90a: ...}`" if doc.archs and path[0] in spec.by_arch else REMEDY
+        if path == ("groups",):  # of packed scales, which sm_90a has not
+            remedy = "use labels or counts"
         yield doc.diagnostic(SM100_SPEC.id, path, f"{said} is not supported yet", remedy, key=True)
     if problem.packed_scales and problem.epilogue.pairing == "interleaved":
         said = "pairs of columns side by side have their scales in one chunk, which TMA moves as a whole"

@@ -75,8 +75,13 @@ def _one_chunk(problem: GemmProblem, c: Candidate, axis: int) -> Objection | Non
     return f"tile {'mn'[axis]} = {extent} is not the {ROWS} rows of a chunk of scales", f"use {ROWS}"
 
 
-@BOOK.declare_form(PACKED, "tile", element=0, only="sm_120a")
+@BOOK.declare_form(PACKED, "tile", "consumers", "schedule", element=0, only="sm_120a")
 def packed_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    """A thread holds the scales of 16 rows of its warp, so that warps have a chunk of rows between them."""
+    sharing = warpgroups_per_tile(c)
+    if problem.packed_scales and c.tile[0] == ROWS != arch.mma_m * sharing:
+        said = f"{sharing} x {arch.mma_m} rows at a time share a chunk of scales of {ROWS}"
+        return said, f"use schedule: cooperative with {ROWS // arch.mma_m} consumer warpgroups"
     return _one_chunk(problem, c, 0)
 
 

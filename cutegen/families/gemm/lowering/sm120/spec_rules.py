@@ -28,7 +28,8 @@ def refuse_unsupported(doc: SpecDocument, problem: GemmProblem) -> Iterator[Diag
     """A finding for each part that kernels of the problem's architecture lack."""
     for path, what in _unsupported(problem) if problem.target.folder == FOLDER else ():
         said = f"{what} on {problem.arch} is not supported yet"
-        yield doc.diagnostic(SM120_SPEC.id, path, said, "use `arch: sm_100a`", key=True)
+        remedy = "use labels or counts" if path == ("groups",) else "use `arch: sm_100a`"
+        yield doc.diagnostic(SM120_SPEC.id, path, said, remedy, key=True)
 
 
 def _unsupported(problem: GemmProblem) -> Iterator[tuple[KeyPath, str]]:
