@@ -5,7 +5,7 @@
 Arguments mean what they mean there. What differs: work is scheduled inside the kernel, so metadata are placeholders
 that nothing reads; pages of 16, 32 and 128 tokens are taken as well; the stride from page to page may be any multiple
 of 16 bytes; sparse attention takes any number of heads and indices, and an index outside of the cache counts as none.
-Dense attention over an FP8 cache, and devices other than sm_90 are refused.
+Dense attention over an FP8 cache is refused, on sm_100 and sm_103 sparse attention, and every other device.
 
 A kernel is rendered when it is first needed, for the dtype, the page size and the mask, or for sparse attention over
 a cache of 656 bytes a token, or one or two of 584, with or without a sink. It promises 1 to 128 heads and 1 to 16 new
@@ -129,10 +129,10 @@ def flash_mla_with_kvcache(
     With `indices` int32 [batch, seq_len_q, topk] attention is sparse: k_cache [pages, page_size, 1, 656] of any 8-bit
     type, is_fp8_kvcache True, causal False, q bf16; block_table and cache_seqlens are not read. An index is page *
     page_size + slot. k_cache may have 584 bytes a token as well, 448 e4m3 and 64 bf16 with scales in e8m0 behind the
-    rows     of a page; q has 512 values then, and a token sees keys of extra_k_cache, of the same format with pages
-    of its own     size, by extra_indices_in_kvcache and extra_topk_length, as well. topk_length int32 [batch]: of
-    each request's tokens only so many indices count. attn_sink f32     [heads]: out is times e^lse / (e^lse +
-    e^attn_sink), lse is not. Else attention is dense:
+    rows of a page; q has 512 values then, and a token sees keys of extra_k_cache, of the same format with pages of its
+    own size, by extra_indices_in_kvcache and extra_topk_length, as well. topk_length int32 [batch]: of each request's
+    tokens only so many indices count. attn_sink f32 [heads]: out is times e^lse / (e^lse + e^attn_sink), lse is not.
+    Else attention is dense:
 
     q [batch, seq_len_q, heads, 576] bf16 or f16, k_cache [pages, page_size, 1, 576], block_table [batch, max_pages] and
     cache_seqlens [batch] int32. softmax_scale: by default q.shape[-1] ** -0.5. causal: aligned to the last key. A row
@@ -324,6 +324,7 @@ def _arch_of(device: int) -> str:
 def _render(arch: str, dtype: Any, page_size: int, flag: bool, extra_page: int = 0) -> MlaPlan:
     """The plan of `spec_of`."""
     from cutegen.diagnostics import SpecError
+    from cutegen.families.mla_decode.lowering.sm100.spec_rules import SM100_SPEC
     from cutegen.render import render_package
     from cutegen.resolve import resolve_document
     from cutegen.spec import load_text
@@ -333,7 +334,9 @@ def _render(arch: str, dtype: Any, page_size: int, flag: bool, extra_page: int =
         package = render_package(resolve_document(load_text(text, name), None).resolved)
     except SpecError as error:
         found = error.diagnostics[0]
-        raise ValueError(f"flash_mla: {'; '.join(filter(None, (found.message, found.remedy)))}") from None
+        # The device decides the architecture here, so the remedy is another one of these.
+        remedy = "call it on an sm_90 device" if found.rule == SM100_SPEC.id else found.remedy
+        raise ValueError(f"flash_mla: {'; '.join(filter(None, (found.message, remedy)))}") from None
     return _import_plan(_write(package) / package.name, f"_cutegen_{name}_{arch}")
 
 

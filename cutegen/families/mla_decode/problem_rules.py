@@ -118,8 +118,8 @@ FIXED_CUT = Rule(
     "fixed-cut",
     f"the keys of a part that `invariance: batch` cuts are a multiple of {2 * KEY_BLOCK}",
     "Requests are then cut by their own lengths alone, at pairs of key blocks: `split_kv: {keys: 512, max: 8}` makes "
-    "parts of 512 keys, and of requests with more than 8 times that 8 longer ones. Without `invariance: batch` parts "
-    "are as long as balances the SMs, and `keys` has no meaning.",
+    "parts of at most 512 keys, and of requests with more than 8 times that 8 longer ones. Without `invariance: batch` "
+    "parts are as long as balances the SMs, and `keys` has no meaning.",
     "invariance: batch\nsplit_kv: {keys: 500}",
 )
 

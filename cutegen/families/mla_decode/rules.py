@@ -316,7 +316,8 @@ def decoder_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objectio
         "smem-tiles",
         "Q, two blocks of K and the barriers fit the shared memory of a CTA",
         f"Q is {ROW_BLOCK} rows x 576, each of the two K buffers {KEY_BLOCK} keys x 576; V is a part of K, and P takes "
-        "the place of the rotary part. `cutegen explain SPEC` draws the map.",
+        "the place of the rotary part, or 8 KiB of its own where rows have 512 values. `cutegen explain SPEC` draws "
+        "the map.",
     ),
     "variant",
 )

@@ -130,14 +130,14 @@ class MlaPlan(MlaDispatch):
 
     def _own_sizes(self, device: Any, extents: Sequence[int]) -> tuple[int, int]:
         """Elements of workspace and semaphores that suffice for every promised problem; where the workspace grows with
-        the batch, for all of this one's: (batch, query_len, ..)."""
+        the batch, for this one: (batch, query_len, heads, ..)."""
         sms = self._sm_counts[-1 if device.index is None else device.index]
         _, rows = self.work(1, _largest(self.query_len), _largest(self.heads))
         blocks = max(sms, row_blocks(rows, max(t.cluster for t in self.tilings.values())))
         # parts * rows is at most a row block for each SM, and each row block for one part.
         if self.batch_invariant:
-            requests, _ = self.work(extents[0], extents[1], 1)
-            return max(piece_elements(requests, t.max_splits, rows) for t in self.tilings.values()), blocks
+            requests, own_rows = self.work(*extents[:3])
+            return max(piece_elements(requests, t.max_splits, own_rows) for t in self.tilings.values()), blocks
         return workspace_elements(ROW_BLOCK * blocks, 1), blocks
 
     # -- reference and random problems --
