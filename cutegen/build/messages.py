@@ -229,7 +229,7 @@ def page() -> str:
         "",
         "# Messages of the compiler",
         "",
-        "What CuTe DSL, libNVVM and ptxas say, and what it means. `build`, `check` and `bench` show the short form,",
+        "What CuTe DSL, libNVVM and ptxas say, and what it means. `build` and `check` show the short form,",
         "with the line of the kernel, in place of pages of IR. `cutegen render --origin` tells which line of a",
         "template and which key of the spec a line of a kernel comes from.",
         "",

@@ -185,9 +185,13 @@ def _check(
             report = execute_target(target, on_cpu, shapes, timeout, allowed)
         else:
             report = check_target(target, shapes, timeout, allowed)
-        return shrink_report(report, target, scratch, timeout, allowed) if to_shrink else report
     except CutegenError as error:
         return error
+    try:
+        return shrink_report(report, target, scratch, timeout, allowed) if to_shrink else report
+    except CutegenError as error:  # what failed is known, and stays
+        click.echo(f"{target.name}: not shrunk: {error.message}", err=True)
+        return report
 
 
 def check_target(

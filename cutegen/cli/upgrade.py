@@ -1,4 +1,4 @@
-"""`doctor --upgrade` and `diff --dsl`: what another version of the DSL makes of specs."""
+"""`doctor --upgrade` and `diff nvidia-cutlass-dsl==A..B`: what another version of the DSL makes of specs."""
 
 from __future__ import annotations
 

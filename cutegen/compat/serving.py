@@ -124,7 +124,10 @@ def find_plan(text: str) -> Any:
     ValueError: there is none."""
     module, _, name = text.partition(":")
     try:
-        return getattr(importlib.import_module(module), name or "PLAN")
+        plan = getattr(importlib.import_module(module), name or "PLAN")
+        if not (hasattr(plan, "arch") and hasattr(plan, "dispatch")):
+            raise ValueError("it has neither an arch nor a dispatch")
+        return plan
     except (ImportError, AttributeError, ValueError) as error:
         said = f"{text!r} names no plan ({error}): write MODULE:NAME, such as generated.gemm_e4m3_block128_sm90a:PLAN"
         raise ValueError(said) from error

@@ -65,8 +65,12 @@ def migrate_spec(
         if to > oldest:
             said = f"{path} has no key `{KEY}`, and there are several versions of the spec language"
             raise CutegenError(said, f"write the version that it is of, from {oldest} to {to}")
+        if "kernel" not in document.data:
+            raise CutegenError(f"{path} is not a spec: it has no key `kernel`", "name the files that are specs")
         first = min(node.start for node in document.root.keys.values())
-        changed = f"{document.text[:first]}{KEY}: {to}\n{document.text[first:]}"
+        column = first - (document.text.rfind("\n", 0, first) + 1)
+        between = ", " if document.text[document.root.start] == "{" else "\n" + " " * column
+        changed = f"{document.text[:first]}{KEY}: {to}{between}{document.text[first:]}"
         return Migration(path, changed, (f"`{KEY}: {to}` is written: there is one version of the spec language",))
     if type(held) is not int or held < 1:
         raise CutegenError(f"{path}: `{KEY}` is not a version of the spec language", f"write `{KEY}: {to}`")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -20,9 +21,9 @@ _INVALID, _UNSUPPORTED, _NO_PERMISSION = 2, 3, 4
 _REFUSALS = {
     _INVALID: "the GPU has no such clock: `nvidia-smi -q -d SUPPORTED_CLOCKS` lists them",
     _UNSUPPORTED: "this GPU, or the partition of one, does not let its clocks be locked",
-    _NO_PERMISSION: "root may, and a container with --cap-add SYS_ADMIN; without it leave --lock-clocks out: "
-    "candidates take turns, so drifting clocks fall on all",
+    _NO_PERMISSION: "root may, and a container with --cap-add SYS_ADMIN",
 }
+LEAVE_OUT = "without them leave --lock-clocks out: candidates take turns, so drifting clocks fall on all"
 
 
 @contextmanager
@@ -40,11 +41,15 @@ def locked_clocks(uuid: str, mhz: int | None) -> Iterator[None]:
         except EOFError:
             refusal = f"the process that locks them died ({child.died()})"
         if refusal:
-            raise CutegenError(f"--lock-clocks {mhz}: the clocks cannot be locked", refusal, exit_code=2)
+            said = f"--lock-clocks {mhz}: the clocks cannot be locked: {refusal}"
+            raise CutegenError(said, LEAVE_OUT, exit_code=2)
         yield
     finally:
         child.connection.close()  # what it waits for before it gives the clocks back
-        child.process.wait()
+        try:
+            child.process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:  # the driver holds it
+            child.process.kill()
         child.log.close()
 
 

@@ -20,7 +20,7 @@ from cutegen.runtime.arguments import legal_extent
 
 MOST_TRIES = 60  # cases that are run to find a small one
 Attempt: TypeAlias = Callable[[Case], "Fault | None"]
-Outcome: TypeAlias = Literal["still fails", "passes", "refused"]
+Outcome: TypeAlias = Literal["still fails", "fails otherwise", "passes", "refused"]
 # Data of a spec -> what runs cases of its kernel. CutegenError: the spec is not legal, or does not compile.
 OpenSpec: TypeAlias = Callable[[Mapping[str, Any]], AbstractContextManager[Attempt]]
 
@@ -189,7 +189,7 @@ def bisect_knobs(
     case = replace(small, tiling=None)
     base = _try("this tiling alone", apply_changes(data, changes), case, open_spec, shrunk.fault)
     if base.outcome != "still fails":
-        why = f"the tiling alone {base.outcome if base.outcome == 'passes' else 'cannot be made'}"
+        why = f"the tiling alone {'cannot be made' if base.outcome == 'refused' else base.outcome}"
         return replace(shrunk, without=f"{why}{f': {base.detail}' if base.detail else ''}")
     results = []
     for plainer in shrinking.list_plainer(resolution.spec, resolution.resolved):
@@ -212,5 +212,6 @@ def _try(name: str, data: Mapping[str, Any], case: Case, open_spec: OpenSpec, fa
         return KnobResult(name, "refused", error.message.splitlines()[0])
     if found is None:
         return KnobResult(name, "passes")
-    other = "" if found.status == fault.status else f"{found.status}, not {fault.status}"
-    return KnobResult(name, "still fails", other)
+    if found.status != fault.status:
+        return KnobResult(name, "fails otherwise", f"{found.status}, not {fault.status}")
+    return KnobResult(name, "still fails")

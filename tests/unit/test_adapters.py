@@ -206,10 +206,16 @@ def test_a_layer_of_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
         dispatch_w8a8_block_fp8_linear=lambda: triton,
         sglang_per_token_group_quant_fp8=lambda x, group, **layout: quantise(x, group, **layout),
     )
+    layers = module(
+        monkeypatch,
+        "sglang.srt.layers.quantization.fp8",
+        dispatch_w8a8_block_fp8_linear=utils.dispatch_w8a8_block_fp8_linear,
+    )
     from cutegen_sglang import install
 
     plan = CpuPlan()
     install(plan)
+    assert layers.dispatch_w8a8_block_fp8_linear is utils.dispatch_w8a8_block_fp8_linear  # imported by name before
     assert set(plan.warm) == set(plan.get_warmup_keys())
     linear: Any = utils.dispatch_w8a8_block_fp8_linear()
     x, w, scale = torch.randn(5, 400, dtype=torch.bfloat16), torch.randn(264, 400).to(E4M3), torch.rand(3, 4) + 0.5

@@ -107,3 +107,20 @@ def test_errors_are_those_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "upgrade cutegen" in capsys.readouterr().err
     assert main(["migrate", str(spec), "--json"]) == 1
     assert "of version 7" in json.loads(capsys.readouterr().out)["findings"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "migrated"),
+    [
+        ("{kernel: gemm, arch: sm_90a}\n", "{cutegen: 1, kernel: gemm, arch: sm_90a}\n"),
+        ("  kernel: gemm\n  arch: sm_90a\n", "  cutegen: 1\n  kernel: gemm\n  arch: sm_90a\n"),
+    ],
+)
+def test_the_version_is_written_as_the_map_is(text: str, migrated: str) -> None:
+    assert migrate_spec(load_text(text, "spec", "spec.yaml")).text == migrated
+
+
+@pytest.mark.parametrize("text", ["{}\n", "services: {web: {image: nginx}}\n"])
+def test_what_is_not_a_spec_is_left_alone(text: str) -> None:
+    with pytest.raises(CutegenError, match=r"spec\.yaml is not a spec: it has no key `kernel`"):
+        migrate_spec(load_text(text, "spec", "spec.yaml"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -84,4 +85,7 @@ def install(plan: Any) -> None:
     def choose_cutegen(*arguments: Any, **named: Any) -> BlockLinear:
         return CutegenBlockLinear(plan, run, quantise, choose(*arguments, **named))
 
-    setattr(utils, CHOOSE, choose_cutegen)
+    # Modules that import the function by name have it under that name, as that of fp8 layers does.
+    for name, held in list(sys.modules.items()):
+        if name.partition(".")[0] == "sglang" and getattr(held, CHOOSE, None) is choose:
+            setattr(held, CHOOSE, choose_cutegen)
