@@ -208,7 +208,7 @@ def _held(problem: RowProblem, fixed: Mapping[str, Any], longest: int, arch: Arc
             c = replace(c, bounds=_shares(problem, c, longest))
         why = {"threads": f"a thread holds {count_vectors(problem, c)} vectors of each tensor"}
         if longest != problem.most_columns:
-            why["bounds"] = "halves of what registers hold; longer rows are loaded again in each round"
+            why["bounds"] = "halves and three quarters of what registers hold; longer rows are loaded in each round"
         yield Choice(c, why)
 
 
