@@ -93,7 +93,7 @@ class KvCache(Section):
 
 
 class Extra(Section):
-    """Keys of a second cache of the same format, by indices of their own."""
+    """A second cache, whose keys each token sees too; its format is that of the first, whose scales have a plane."""
 
     topk: Positive | Range = Field(description="Indices of a token into it: a number, or a promised range.")
     page_size: Positive = Field(default=64, description="Tokens of one page of it: a power of two from 2 to 256.")
@@ -105,11 +105,7 @@ class Keys(Section):
     topk: Positive | Range = Field(
         description="Indices of a token: a number, or a promised range `[low, high]`, of which each call has one."
     )
-    extra: Extra | None = Field(
-        default=None,
-        description="A second cache, whose keys each token sees as well; its format is that of the first, whose scales "
-        "have a plane.",
-    )
+    extra: Extra | None = Field(default=None, description=Extra.__doc__)
 
 
 class Lse(Section):
