@@ -15,7 +15,7 @@ from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.optional_operands import list_omissions
 from cutegen.families.plan_text import TilingsText, tilings_text
 from cutegen.families.resolved import ResolvedTiling
-from cutegen.families.rowwise.candidate import early_columns
+from cutegen.families.rowwise.candidate import asked_for, early_columns
 from cutegen.families.rowwise.problem import RowProblem, first_number
 from cutegen.families.single import SingleKernel
 from cutegen.families.tensor_problem import dtype_of
@@ -95,10 +95,10 @@ class RowKernelText:
     """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. halved: whether
     each half of the columns is a value of its own; halves, half_columns: names of tensors that have both halves, with
     rows and without. tiles, of_rows, device_scalars: inputs by kind; early, late: those of columns that are ready
-    before the kernel in front starts, and the others; index: the name of an element's place, "" where none is read.
-    stored, stored_rows: names of outputs with a value for each element, and for each row; stored_blocks: for each
-    block, which `lanes` threads have; sums: those that are reductions over rows. exchanges: whether warps exchange
-    totals by shared memory. imports: of functions.
+    before the kernel in front starts, and the others; asked_for: inputs whose next row L2 loads meanwhile; index: the
+    name of an element's place, "" where none is read. stored, stored_rows: names of outputs with a value for each
+    element, and for each row; stored_blocks: for each block, which `lanes` threads have; sums: those that are
+    reductions over rows. exchanges: whether warps exchange totals by shared memory. imports: of functions.
     """
 
     name: str
@@ -116,6 +116,7 @@ class RowKernelText:
     tiles: tuple[ElementsText, ...]
     early: tuple[ElementsText, ...]
     late: tuple[ElementsText, ...]
+    asked_for: tuple[str, ...]
     of_rows: tuple[Operand, ...]
     device_scalars: tuple[Operand, ...]
     index: str
@@ -264,6 +265,7 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
         tiles=_elements_text(p, p.operands("tile")),
         early=_elements_text(p, early),
         late=_elements_text(p, [o for o in vectors if o not in early]),
+        asked_for=tuple(o.name for o in asked_for(p, resolved.candidate)),
         of_rows=p.operands("column_vector"),
         device_scalars=p.operands("device_scalar"),
         index=next((o.name for o in p.operands("index")), ""),
