@@ -123,6 +123,8 @@ PERSISTENT = [
     dense("pair e5m2", (256, 128), (2, 1), pair=True, **E5M2, shape=(384, 256, 208)),
     dense("e4m3, MN-major", (128, 128), **E4M3, shape=(384, 256, 208), majors="mnn"),
     dense("pair e4m3, MN-major", (256, 128), (2, 1), pair=True, **E4M3, shape=(384, 256, 208), majors="mnn"),
+    dense("pair e4m3 128x256", (128, 256), (2, 1), pair=True, **E4M3, shape=(384, 256, 208)),
+    dense("pair e4m3 128x256, B N-major", (128, 256), (2, 1), pair=True, **E4M3, shape=(384, 256, 208), majors="knn"),
     dense("i8, MN-major", (128, 128), **SUMS, majors="mnn"),
     dense("pair i8, MN-major", (256, 128), (2, 1), pair=True, **SUMS, majors="mnn"),
     dense("i8", (128, 128), **SUMS),
@@ -130,9 +132,7 @@ PERSISTENT = [
     dense("tf32", (128, 128), **TF32, output="f32", tolerance=2.0**-9),
     dense("f32 output", (128, 128), output="f32"),
     dense("not persistent", (128, 128), **SIMPLE),
-    dense(
-        "not persistent, pair", (256, 128), (2, 1), pair=True, file="dense_gemm", cls="DenseGemmKernel", counts=False
-    ),
+    dense("not persistent, pair", (256, 128), (2, 1), pair=True, **SIMPLE),
 ]
 KERNELS = [
     *PERSISTENT,

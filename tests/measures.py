@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 71520,
-    "lines of templates/": 7171,
+    "lines of cutegen/": 71747,
+    "lines of templates/": 7410,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

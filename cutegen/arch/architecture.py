@@ -52,9 +52,10 @@ class Opcodes:
     same from sm_90 on.
 
     mma_wait: for groups of MMAs. tma_load, tma_store, tma_add: of tensors. pdl_wait, pdl_trigger: of programmatic
-    dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. scale_copy: from shared to
-    tensor memory. launch_query: of cluster launch control. matrix_load: ldmatrix. atomics: on global memory. wide_load,
-    wide_store: of 16 bytes of it. memory: up to the first dot, what accesses global memory (LD and ST any memory).
+    dependent launch. cluster_store: of 16 bytes to the shared memory of another CTA. scale_copy: from shared to tensor
+    memory. launch_query: of cluster launch control. matrix_load: ldmatrix. atomics: on global memory. row_prefetch: of
+    a stretch of it, to L2. wide_load, wide_store: of 16 bytes of it. memory: up to the first dot, what accesses global
+    memory (LD and ST any memory).
     """
 
     mma_wait: str = ""
@@ -69,6 +70,7 @@ class Opcodes:
     launch_query: str = "UGETNEXTWORKID"
     matrix_load: str = "LDSM"
     atomics: tuple[str, ...] = ("ATOMG", "REDG")
+    row_prefetch: str = "UBLKPF"
     wide_load: str = "LDG.E.128"
     wide_store: str = "STG.E.128"
     memory: tuple[str, ...] = (

@@ -98,6 +98,9 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
     if plan.atomics:
         meaning = "tiles are not claimed, or partial sums not handed over, by atomic operations on global memory"
         yield _present("atomics", facts.count(*ops.atomics), plan.atomics, meaning)
+    if plan.row_prefetches:
+        found = facts.count(ops.row_prefetch)
+        yield _present("row-prefetch", found, plan.row_prefetches, "L2 does not load the next row of a CTA")
     for check, opcode, least in (
         ("wide-load", ops.wide_load, plan.wide_loads),
         ("wide-store", ops.wide_store, plan.wide_stores),

@@ -26,7 +26,8 @@ class CodePlan:
     launch; pdl_early: it reads before that wait what its caller promises to be written by then; pdl_loads: so do that
     many places that load by TMA. atomics: at least that many places change global memory atomically. cluster_stores: at
     least that many places store 16 bytes in the shared memory of another CTA. mbarriers: exactly so many are made.
-    wide_loads, wide_stores: at least that many places load, and store, 16 bytes of global memory.
+    row_prefetches: at least that many places have L2 load a stretch of global memory. wide_loads, wide_stores: at least
+    that many places load, and store, 16 bytes of it.
     launch_queries: at least that many queries of cluster launch control. scale_copies: exactly so many copies of scales
     to tensor memory. matrix_loads: at least that many places read matrices of shared memory into the registers of a
     warp. absent: opcodes that there are none of:
@@ -55,6 +56,7 @@ class CodePlan:
     launch_queries: int = 0
     matrix_loads: int = 0
     absent: tuple[str, ...] = ()
+    row_prefetches: int = 0
     wide_loads: int = 0
     wide_stores: int = 0
     fewer_registers: str = ""

@@ -69,7 +69,8 @@ def make_storage_check(
 ) -> Callable[[Sequence[Any]], None]:
     """A check of the storage of a call's tensors, which raises a ValueError: each has memory; no output has several
     elements at one address, is passed as another argument or, with the same dims, begins where one does, unless it may
-    lie there and has its strides; and no two of outputs and scratch overlap."""
+    lie there and has its strides; and no two of outputs and scratch overlap. Empty tensors lie nowhere: PyTorch says 0.
+    """
     positions = {arg.name: i for i, arg in enumerate(args)}
     written = [positions[name] for name in outputs]
     together = [(positions[output], positions[name]) for output, name in aliases.items()]
@@ -91,10 +92,10 @@ def make_storage_check(
             if values[i] is values[j]:
                 raise ValueError(f"arguments {i} and {j}")  # named by who looks for faults
         for i, j in alike:
-            if (other := values[j]) is not None and values[i].data_ptr() == other.data_ptr():
+            if (other := values[j]) is not None and values[i].data_ptr() == other.data_ptr() != 0:
                 raise ValueError(f"arguments {i} and {j}")
         for i, j in together:
-            if (other := values[j]) is None or values[i].data_ptr() != other.data_ptr():
+            if (other := values[j]) is None or not values[i].data_ptr() == other.data_ptr() != 0:
                 continue
             if values[i].stride() != other.stride():
                 raise ValueError(f"arguments {i} and {j}")

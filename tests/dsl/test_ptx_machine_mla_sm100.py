@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
 from mla_machine import ROOT, dims
-from mla_specs import OF_PAIRS
+from mla_specs import OF_PAIRS, QUANTISED_PAIRS
 
 from cutegen.machine import Simulation, assert_passes, load, load_resolution, run
 from cutegen.machine.forms import uncalibrated
@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
-SHIPPED = ROOT / "generated" / "mla_decode_bf16_sm100a"
+SHIPPED, QUANTISED = (ROOT / "generated" / f"mla_decode_{kind}_sm100a" for kind in ("bf16", "e4m3"))
 WRITTEN = r"st\.shared\.b32\s+\[%r\d+\+464\]"  # to `exchange`, at byte 464
 LAST_BARRIER = r"barrier\.cluster\.arrive;\s+barrier\.cluster\.wait;(?=(?:(?!barrier\.cluster)[\s\S])*$)"
 
@@ -46,6 +46,18 @@ def shipped() -> tuple[Simulation, Subject]:
     return simulation, load(SHIPPED, simulation)
 
 
+@functools.cache
+def quantised() -> tuple[Simulation, Subject]:
+    simulation = Simulation(strict=True)
+    return simulation, load(QUANTISED, simulation)
+
+
+@functools.cache
+def other_quantised() -> tuple[Simulation, Subject]:
+    simulation = Simulation(strict=True)
+    return simulation, load_resolution(resolve_text(QUANTISED_PAIRS, name="other_e4m3_sm100a"), simulation)
+
+
 @pytest.mark.parametrize(
     ("made", "shape", "draw", "sm_count", "orders"),
     [
@@ -54,6 +66,10 @@ def shipped() -> tuple[Simulation, Subject]:
         (shipped, dims(2, 1, 128, 150), Draw("random", pitch=True), 2, 2),  # several requests a part
         (shipped, dims(1, 2, 70, 140), Draw("edges"), 4, 2),  # three row blocks: one CTA of a pair has none
         (other, dims(2, 3, 20, 270), Draw("random", peaked=True), 4, 2),
+        (quantised, dims(4, 1, 3, 257), Draw("edges", peaked=True), 4, 3),
+        (quantised, dims(1, 2, 16, 700), Draw(), 8, 2),
+        (quantised, dims(2, 1, 128, 150), Draw("random", pitch=True), 2, 2),
+        (other_quantised, dims(2, 3, 20, 270), Draw("random", peaked=True), 4, 2),
     ],
 )  # fmt: skip
 def test_right_in_every_order(
@@ -106,5 +122,20 @@ def in_one_slot(ptx: str) -> str:
 )  # fmt: skip
 def test_breaks_are_told(break_: Callable[[str], str], told: str) -> None:
     subject = load(SHIPPED, Simulation(4, mutate=break_, strict=True))
+    result: Any = run(subject, dims(1, 2, 16, 700), tiling="pair", draw=Draw(peaked=True))
+    assert re.search(told, "\n".join(result.detail)), result.detail
+
+
+@pytest.mark.parametrize(
+    ("break_", "told"),
+    [
+        (replacing(r"fence\.proxy\.async\.shared::cta;", "", 1), "wrote without fence.proxy.async"),
+        (replacing(r"(arrive\.release\.)cluster(\.shared::cluster)", r"\1cta\2", 1), "race: .*mma.* reads shared"),
+        (replacing(r"(and\.b32\s+%r\d+, %r\d+, )-1048576;", r"\1-1;"), "wrong"),
+    ],
+    ids=["no fence for Q", "Q is released to its own CTA", "one value of e4m3 each"],
+)  # fmt: skip
+def test_breaks_of_a_quantised_cache_are_told(break_: Callable[[str], str], told: str) -> None:
+    subject = load(QUANTISED, Simulation(4, mutate=break_, strict=True))
     result: Any = run(subject, dims(1, 2, 16, 700), tiling="pair", draw=Draw(peaked=True))
     assert re.search(told, "\n".join(result.detail)), result.detail

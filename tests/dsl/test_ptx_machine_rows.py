@@ -110,16 +110,18 @@ def test_equal_bits_in_any_order_of_events() -> None:
 
 
 def test_reductions_over_rows_have_equal_bits_in_any_order_of_events() -> None:
-    """Of groups of CTAs, too, on whose counters the next launch relies; and what they begin with where there are no
-    rows."""
+    """Where all CTAs join a share of the columns, and where the last one joins all, as most have left before others
+    start; the next launch relies on their counters. And what reductions begin with where there are no rows."""
     import torch
 
     simulation = Simulation(sm_count=3)
     subject = load_resolution(resolve_text(FORMS["only_over_rows"]), simulation)
-    assert_equal_bits(subject, simulation, m=200, n=520)
     plan = subject.plan
     assert plan
-    assert plan.scratch_sizes(plan.dispatch(m=200, n=520), 200, 520, 3)[1] > 2
+    ctas = {m: plan.workspace_shapes(3, m=m, n=520)["partials"][0] // 520 for m in (3, 200)}
+    assert ctas[3] == 3 < ctas[200]
+    for m in ctas:
+        assert_equal_bits(subject, simulation, m=m, n=520)
     dy, db = torch.zeros(0, 520, dtype=torch.bfloat16), torch.full((520,), torch.nan)
     plan.launch_fn(dy, db)
     assert not db.any()

@@ -110,6 +110,13 @@ def test_a_narrower_access_fails_its_check(broken: str, opcode: str) -> None:
     assert [c.id for c in check_contract(plan, replace(FACTS, opcodes=narrow)) if c.ok is False] == [broken]
 
 
+def test_rows_that_l2_is_not_asked_for_fail_their_check() -> None:
+    plan = CodePlan("sm_90a", 384, 0, registers=(40, 232), row_prefetches=2)
+    assert holds(check_contract(plan, replace(FACTS, opcodes={"UBLKPF.L2": 2})))
+    failed = [c.id for c in check_contract(plan, replace(FACTS, opcodes={"UBLKPF.L2": 1})) if c.ok is False]
+    assert failed == ["row-prefetch"]
+
+
 TWO = replace(PLAN, mma=(MmaPlan("HGMMA.64x256x16", 4), MmaPlan("HGMMA.64x64x16", 36)))
 
 

@@ -19,6 +19,7 @@ from test_plan import SHAPE, CpuPlan, arguments, rows
 from test_scaled_baselines import plan_of
 
 from cutegen.runtime.arguments import MAX_EXTENT, TensorArg
+from cutegen.runtime.slots import make_storage_check
 
 
 class TwoOutputs(CpuPlan):
@@ -45,6 +46,16 @@ def test_outputs_that_overlap_in_part_are_refused() -> None:
         with pytest.raises(ValueError, match=r"gemm: (d|e): shares storage with (d|e)"):
             plan.launch_fn(*inputs, d, e)
     assert len(plan.launched) == 3
+
+
+def test_empty_tensors_share_no_storage() -> None:
+    """A reduction over no rows is launched all the same."""
+    x, y, z = (TensorArg(name, "float32", ("m", "n"), 1) for name in "xyz")
+    check = make_storage_check((x, y, z), ["y", "z"], {"z": "x"})
+    check((torch.empty(0, 8), torch.empty(0, 8), torch.empty_strided((0, 8), (16, 1))))
+    full = torch.zeros(2, 8)
+    with pytest.raises(ValueError, match="arguments 1 and 0"):
+        check((full, full.view(2, 8), torch.zeros(2, 8)))
 
 
 @pytest.fixture

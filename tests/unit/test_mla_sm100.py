@@ -17,6 +17,7 @@ from cutegen.render.names_table import resolve_probe
 from cutegen.spec import load_text, parse_spec
 
 SM100 = MLA.replace("sm_90a", "sm_100a")
+E4M3 = "kv_cache: {page_size: 64, latent: {dtype: e4m3}, rope: {dtype: e4m3}}\n"
 
 
 def resolved(more: str = "", text: str = SM100) -> Any:
@@ -30,6 +31,20 @@ def test_shared_memory_is_full(page_size: int) -> None:
     assert (tiling.name, numbers.cluster, numbers.unit, numbers.threads) == ("pair", 2, 2, 352)
     assert (numbers.stages, numbers.smem_bytes) == (15, 232448)  # as many slots as CUTLASS's kernel has
     assert (numbers.producer_registers, numbers.consumer_registers) == (0, 0)
+
+
+@pytest.mark.parametrize("page_size", [16, 128])
+def test_a_quantised_cache_has_as_many_slots_of_twice_the_keys(page_size: int) -> None:
+    made = resolved(E4M3.replace("64", str(page_size)))
+    (tiling,) = made.tilings
+    assert (tiling.numbers.stages, tiling.numbers.smem_bytes) == (15, 232448)
+    held = {region.name: (region.field.element.name, region.field.bytes) for region in tiling.model.smem}
+    assert held["sQ"] == ("Float8E4M3FN", 2 * 64 * 576)  # two values each
+    assert held["sP"] == ("Float8E4M3FN", 2 * 2 * 64 * 128)
+    assert held["sKV"] == ("Float8E4M3FN", 15 * 8192)
+    plan = plan_code(made, tiling)
+    assert [(m.opcode, m.step) for m in plan.mma] == [("UTCQMMA.2CTA", 16)]
+    assert plan.tma_loads == {16: 8, 128: 2}[page_size]  # of K and V; Q passes through registers
 
 
 def test_a_row_of_warps_has_each_role_once() -> None:
@@ -85,6 +100,14 @@ def test_one_package_for_several_architectures() -> None:
     assert "seesaw" not in files["plan_sm_100a.py"]
 
 
+def test_one_package_for_two_architectures_over_a_quantised_cache() -> None:
+    hopper, blackwell = parts_of(SEVERAL + E4M3)
+    files = render_package(hopper, blackwell).files
+    assert "two_terms" not in files["kernel_sm_90a.py"]
+    assert "two_terms.split" in files["kernel_sm_100a.py"]
+    assert "CacheFormat(" in files["plan.py"]
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -102,7 +125,12 @@ def test_what_several_architectures_cannot_have(more: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "said"),
     [
-        (QUANTISED, "kv_cache", "a quantised cache on sm_100a"),
+        (QUANTISED, "scale", "a cache with scales in its rows on sm_100a"),
+        (
+            MLA + E4M3.replace("e4m3}", "e4m3, offset: 64}", 1).replace("e4m3}}", "e4m3, offset: 0}}"),
+            "offset",
+            "a rotary part before the latent one on sm_100a",
+        ),
         (SPARSE, "keys", "a choice of keys by indices on sm_100a"),
         (MLA + "invariance: batch\n", "invariance", "a cut of requests by their own lengths alone on sm_100a"),
         (MLA + "pdl: {ready: [block_table]}\n", "ready", "what is loaded ahead of the wait on sm_100a"),

@@ -1,7 +1,11 @@
 """Reductions over rows: every thread joins what it has of its columns, then the CTAs join their partial results.
 
-A line is a partial result of all columns. The last of FAN CTAs to arrive, whichever it is, joins their lines in the
-order of the CTAs, and the last of all groups those of the groups: equal calls on as many SMs, equal bits.
+A line is a partial result of all columns. When all lines are written, each CTA joins a share of the columns, over all
+lines in an order that depends on their number alone: equal calls on as many SMs, equal bits.
+
+A CTA waits for the others only where all of them have started, so that each has an SM and will publish its lines. One
+that finds others not started, because other kernels hold SMs, leaves when it has published; then the last to publish
+joins all columns. The last to start finds that all have.
 """
 
 import cutlass
@@ -9,9 +13,16 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64, const_expr
 
 from cutegen.device.reduction import IDENTITY, join
-from cutegen.device.rowwise.row_values import WARP, store
+from cutegen.device.rowwise.row_values import JOINED, WARP, store
+from cutegen.runtime.rowwise.plan import COUNTERS, PIECE_LOADS, PIECE_WIDTH
 
-LOADS, WIDTH = 8, 4  # of lines, on their way at once, and elements of each
+STARTED, PUBLISHED, OUT = range(
+    COUNTERS
+)  # counters: CTAs that have started, that have published, and that wait no more
+LEFT = 16  # shift of those that have published and do not wait, in the word of those that have published
+NONE, SHARE, ALL = range(3)  # columns that a CTA joins
+LOOKS = 32  # times that a CTA looks whether others have started: round trips to L2 of some 0.65 us
+LOADS = 12  # of lines that a thread has on their way at once
 
 
 def as_lines(partials: cute.Tensor, columns: Int32, vector: int):
@@ -79,28 +90,113 @@ def publish(
 
 
 @cute.jit
+def enter(counters: cute.Tensor, thread: Int32):
+    """Counts this CTA as started. thread: of the CTA."""
+    if thread == 0:
+        cute.arch.atomic_add(counters.iterator + STARTED, Int32(1), sem="relaxed", scope="gpu")
+
+
+@cute.jit
+def meet(counters: cute.Tensor, ctas: Int32, ticket: cute.Tensor, thread: Int32, threads: cutlass.Constexpr) -> Int32:
+    """Publishes the lines of this CTA. Returns what it joins: NONE, a SHARE, or ALL columns; lines of all CTAs can be
+    read then (PTX ISA, causality order: barrier, release, acquire, barrier). ticket: (2) of shared memory."""
+    waits = Int32(0)
+    if thread == 0:
+        looks, started = Int32(0), Int32(0)
+        while looks < LOOKS and started < ctas:
+            started = cute.arch.load(counters.iterator + STARTED, Int32, sem="relaxed", scope="gpu")
+            looks = looks + 1
+        waits = Int32(1) if started == ctas else Int32(0)
+    cute.arch.barrier(barrier_id=JOINED, number_of_threads=threads)
+    if thread == 0:
+        own = Int32(1) + ((Int32(1) - waits) << LEFT)
+        seen = cute.arch.atomic_add(counters.iterator + PUBLISHED, own, sem="acq_rel", scope="gpu") + own
+        completes = _published(seen) == ctas
+        if waits == 1:
+            while _published(seen) < ctas:
+                seen = cute.arch.load(counters.iterator + PUBLISHED, Int32, sem="acquire", scope="gpu")
+        left = seen >> LEFT
+        joins = Int32(ALL) if completes else Int32(NONE)
+        ticket[0] = Int32(SHARE) if left == 0 else joins
+        ticket[1] = (ctas - left) * waits
+    cute.arch.barrier(barrier_id=JOINED, number_of_threads=threads)
+    return ticket[0]
+
+
+@cute.jit
+def leave(counters: cute.Tensor, ticket: cute.Tensor, thread: Int32, threads: cutlass.Constexpr):
+    """Counts this CTA out if it has waited; the last one clears the counters for the next launch. The warp that does so
+    is the one that joins least."""
+    if thread == threads - WARP and ticket[1] > 0:
+        before = cute.arch.atomic_add(counters.iterator + OUT, Int32(1), sem="acq_rel", scope="gpu")
+        if before == ticket[1] - 1:
+            for i in cutlass.range_constexpr(COUNTERS):
+                counters[i] = Int32(0)
+
+
+def _published(word):
+    return word & ((1 << LEFT) - 1)
+
+
+@cute.jit
 def join_lines(
     lines: cute.Tensor,
     out: cute.Tensor,
-    first: Int32,
-    step: cutlass.Constexpr,
+    parts: cute.Tensor,
+    number: cutlass.Constexpr,
+    sums: cutlass.Constexpr,
     count: Int32,
+    share: Int32,
+    shares: Int32,
+    ctas: Int32,
     thread: Int32,
     threads: cutlass.Constexpr,
     vector: cutlass.Constexpr,
     op: cutlass.Constexpr,
 ):
-    """out: `count` lines at first, first + step, ..., joined in this order and rounded to its dtype."""
-    width = const_expr(min(vector, WIDTH))
-    for at in cutlass.range(thread, cute.size(out) // width, threads, unroll=1):
+    """out: reduction `number` of `sums`, share `share` of `shares` of its columns: `count` lines joined and rounded to
+    its dtype. A team of warps takes pieces of PIECE_LOADS loads of a line; neighbours go to different shares, and
+    reductions begin where the one before ends. The order of a piece depends on count, ctas, columns and threads: not on
+    who joins it. parts: (warps, piece_of(vector)) of shared memory."""
+    width = const_expr(min(vector, PIECE_WIDTH))
+    warps, ways = const_expr(threads // WARP), const_expr(WARP // PIECE_LOADS)
+    pieces = cute.ceil_div(cute.size(out), PIECE_LOADS * width)
+    team = Int32(1)
+    while ways * LOADS * team < count and 2 * team <= warps and 2 * team * pieces * sums <= ctas * warps:
+        team = 2 * team
+    warp, lane = thread // WARP, thread % WARP
+    teams = (warps // team) * shares
+    begin = (warp // team) * shares + share - number * pieces % teams
+    if begin < 0:
+        begin = begin + teams
+    if warp // team >= warps // team:  # of no team
+        begin = pieces
+    first, stores = warp % team * ways + lane // PIECE_LOADS, lane < PIECE_LOADS and warp % team == 0
+    for piece in cutlass.range(0, pieces, teams, unroll=1):
+        at = (begin + piece) * PIECE_LOADS + lane % PIECE_LOADS
+        end = count if at < cute.size(out) // width else Int32(0)
         total = start(width, 1, op)
-        for done in cutlass.range(0, count, LOADS, unroll=1):
-            values = cute.make_rmem_tensor((width, LOADS), Float32)
+        for done in cutlass.range(first, end, team * ways * LOADS, unroll=1):
+            values = start(width, LOADS, op)
             for i in cutlass.range_constexpr(LOADS):
-                line = lines[first + cutlass.min(done + i, count - 1) * step, None]
-                cute.autovec_copy(cute.flat_divide(line, (width,))[None, at], values[None, i])
+                line = done + i * team * ways
+                if line < end:
+                    own = cute.flat_divide(lines[line * sums + number, None], (width,))[None, at]
+                    cute.autovec_copy(own, values[None, i])
             for i in cutlass.range_constexpr(LOADS):
+                add(total, values[None, i], 0, op)
+        for j in cutlass.range_constexpr(width):
+            for step in cutlass.range_constexpr(PIECE_LOADS.bit_length() - 1, WARP.bit_length() - 1):
+                total[j, 0] = join(op, total[j, 0], cute.arch.shuffle_sync_bfly(total[j, 0], 1 << step))
+        if team > 1:
+            if lane < PIECE_LOADS:
                 for j in cutlass.range_constexpr(width):
-                    own = cutlass.select_(done + i < count, values[j, i], Float32(IDENTITY[op]))
-                    total[j, 0] = join(op, total[j, 0], own)
-        store(total[None, 0], out, at)
+                    parts[warp, lane * width + j] = total[j, 0]
+            cute.arch.barrier(barrier_id=JOINED, number_of_threads=threads)
+            if stores and end > 0:
+                for other in cutlass.range(1, team, unroll=1):
+                    for j in cutlass.range_constexpr(width):
+                        total[j, 0] = join(op, total[j, 0], parts[warp + other, lane * width + j])
+            cute.arch.barrier(barrier_id=JOINED, number_of_threads=threads)
+        if stores and end > 0:
+            store(total[None, 0], out, at)

@@ -56,6 +56,13 @@ def fetch(
     return values
 
 
+def ask_for(row: cute.Tensor):
+    """Has L2 load a row, whose bytes are a multiple of 16, as its address is; nothing waits for it. One thread does."""
+    size = Int32(cute.size(row) * row.element_type.width // 8)
+    operands = [row.iterator.toint().ir_value(), size.ir_value()]
+    llvm.inline_asm(None, operands, "cp.async.bulk.prefetch.L2.global [$0], $1;", "l,r", has_side_effects=True)
+
+
 def fetch_pairs(row, first, end, threads: int, vectors: int, vector: int):
     """(vector, vectors) of even elements, and of odd ones, of twice as many that are fetched."""
     both = fetch(row, first, end, threads, vectors, 2 * vector)

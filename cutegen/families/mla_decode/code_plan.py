@@ -8,6 +8,8 @@ from cutegen.families.mla_decode.derived import CONSUMERS, QUERY_BOXES, TILE_COL
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
+VECTOR = 8  # values of partial results, f16, that are moved at once
+JOIN_LOADS = 16  # places that load them: the most of a thread in one round of a join
 FP8_CONVERSIONS = ("F2F.", "F2FP.F16.E4M3", "F2FP.F16.E5M2", "I2F.S8", "I2F.U8", "I2FP.F32.S8", "I2FP.F32.U8")
 
 
@@ -32,6 +34,8 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
         tma_loads=queries * len(QUERY_BOXES) + (not problem.by_rows),
         multicast=numbers.cluster > 1,
         tma_stores=1,
+        wide_stores=2 * sum(widths) // (4 * VECTOR),  # of partial results: a quad of threads has two rows of them
+        wide_loads=JOIN_LOADS,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         pdl_early=tiling.candidate.pdl_schedule_ahead,

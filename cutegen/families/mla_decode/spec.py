@@ -74,7 +74,7 @@ class RopePart(Section):
 
 class KvCache(Section):
     """The paged cache: the latent part of a token first, then the rotary one; V is the first 512 values. With `latent`
-    its rows are bytes, made of these parts, which a warpgroup decodes; without, of the spec's dtype."""
+    its rows are bytes, made of these parts; without, of the spec's dtype."""
 
     page_size: Positive = Field(
         default=64, description="Tokens of one page: 16, 32, 64 or 128, with sparse keys a power of two from 2 to 256."

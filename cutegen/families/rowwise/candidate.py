@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from cutegen.arch.architecture import SM_THREADS
 from cutegen.epilogue import Operand
 from cutegen.families.rowwise.problem import RowProblem
+from cutegen.families.tensor_problem import VECTOR_BYTES
 from cutegen.runtime.arguments import TensorArg
 
 WARP, SM_CTAS, SM_PARTS = 32, 32, 4  # parts of an SM have registers, and whole warps, of their own
@@ -90,6 +91,15 @@ def early_columns(problem: RowProblem, c: Candidate) -> tuple[Operand, ...]:
     early = c.bounds and c.pdl_wait
     vectors = problem.operands("row_vector")
     return tuple(o for o in vectors if early and (o.part_of or o).name in problem.ready)
+
+
+def asked_for(problem: RowProblem, c: Candidate) -> tuple[Operand, ...]:
+    """What L2 is asked to load of the next row that is held, where a CTA has several and no registers for it: of whole
+    copies of 16 bytes."""
+    if c.prefetch or not problem.program.reductions:
+        return ()
+    tiles = problem.operands("tile")
+    return tuple(o for o in tiles if not o.part_of and problem.vector * o.dtype.bytes % VECTOR_BYTES == 0)
 
 
 def find_streamed(problem: RowProblem, c: Candidate) -> RowShare:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.families.c_entry import SMS, CEntry, Translator, in_c, tensor_entry
-from cutegen.runtime.rowwise.plan import UNLIMITED, lines_of, row_counters, row_ctas, row_lines
+from cutegen.runtime.rowwise.plan import COUNTERS, UNLIMITED, lines_of, row_ctas
 
 
 def c_entry(plan: Any, translate: Translator) -> CEntry | str:
@@ -36,9 +36,8 @@ def _size(plan: Any, translate: Translator) -> str:
 static const num at_once_ENTRY[] = {{{at_once}}}, ctas_ENTRY[] = {{{ctas}}}, lines_ENTRY[] = {{{lines}}};
 static int size_ENTRY(int key, num count, const num *e, num *sizes) {{
   num ctas = {translate.function(row_ctas)}(count, {rows}, at_once_ENTRY[key], ctas_ENTRY[key]);
-  num lines = {translate.function(row_lines)}(ctas, lines_ENTRY[key]);
-  sizes[0] = {len(plan.over_rows)} * {in_c(plan.dims, plan.columns)} * lines;
-  sizes[1] = {translate.function(row_counters)}(ctas);
+  sizes[0] = {len(plan.over_rows)} * {in_c(plan.dims, plan.columns)} * ctas * lines_ENTRY[key];
+  sizes[1] = {COUNTERS};
   return 0;
 }}
 """

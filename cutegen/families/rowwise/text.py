@@ -9,13 +9,13 @@ from cutegen.epilogue import Assign, Operand, Output
 from cutegen.epilogue.rounds import Round, RowProgram, RowReduction, read_by
 from cutegen.epilogue.row_source import divided_lines, element_lines, row_torch_lines, row_value_lines
 from cutegen.epilogue.source import imports_of, torch_functions
-from cutegen.epilogue.tree import Binary, Name, Pairing, walk
+from cutegen.epilogue.tree import Binary, Name, walk
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, known_extent, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.optional_operands import list_omissions
 from cutegen.families.plan_text import TilingsText, tilings_text
 from cutegen.families.resolved import ResolvedTiling
-from cutegen.families.rowwise.candidate import early_columns
+from cutegen.families.rowwise.candidate import asked_for, early_columns
 from cutegen.families.rowwise.problem import RowProblem, first_number
 from cutegen.families.single import SingleKernel
 from cutegen.families.tensor_problem import dtype_of
@@ -95,10 +95,10 @@ class RowKernelText:
     """What kernel.py.jinja reads as k. first: a tensor with all dims; with_rows: all tensors with rows. halved: whether
     each half of the columns is a value of its own; halves, half_columns: names of tensors that have both halves, with
     rows and without. tiles, of_rows, device_scalars: inputs by kind; early, late: those of columns that are ready
-    before the kernel in front starts, and the others; index: the name of an element's place, "" where none is read.
-    stored, stored_rows: names of outputs with a value for each element, and for each row; stored_blocks: for each
-    block, which `lanes` threads have; sums: those that are reductions over rows. exchanges: whether warps exchange
-    totals by shared memory. imports: of functions.
+    before the kernel in front starts, and the others; asked_for: inputs whose next row L2 loads meanwhile; index: the
+    name of an element's place, "" where none is read. stored, stored_rows: names of outputs with a value for each
+    element, and for each row; stored_blocks: for each block, which `lanes` threads have; sums: those that are
+    reductions over rows. exchanges: whether warps exchange totals by shared memory. imports: of functions.
     """
 
     name: str
@@ -116,6 +116,7 @@ class RowKernelText:
     tiles: tuple[ElementsText, ...]
     early: tuple[ElementsText, ...]
     late: tuple[ElementsText, ...]
+    asked_for: tuple[str, ...]
     of_rows: tuple[Operand, ...]
     device_scalars: tuple[Operand, ...]
     index: str
@@ -163,7 +164,7 @@ class RowPlanText:
     columns: str
     summed: bool
     prefetch: bool
-    pairing: Pairing | None
+    halved: bool
     over_rows: tuple[str, ...]
     flops: int
     approximation: Mapping[str, float]
@@ -211,7 +212,7 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         columns=p.columns,
         summed=p.held,
         prefetch=resolved.candidate.prefetch,
-        pairing=p.program.pairing,
+        halved=p.halved,
         over_rows=tuple(r.name for r in p.program.reductions),
         flops=p.flops,
         approximation=p.errors,
@@ -244,7 +245,7 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
     functions = [f for r in parts for f in (r.each, r.once) if f] + ([after] if after else [])
     vectors = p.operands("row_vector")
     early = early_columns(p, resolved.candidate) if held else ()
-    split = p.halved and not p.interleaved
+    split = p.program.pairing == "concatenated"
     whole = tuple(a.name for a in tensors if a.dims[-1:] == (p.columns,) and len(a.dims) == len(p.rows) + 1)
     return RowKernelText(
         name=resolved.name,
@@ -264,6 +265,7 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
         tiles=_elements_text(p, p.operands("tile")),
         early=_elements_text(p, early),
         late=_elements_text(p, [o for o in vectors if o not in early]),
+        asked_for=tuple(o.name for o in asked_for(p, resolved.candidate)),
         of_rows=p.operands("column_vector"),
         device_scalars=p.operands("device_scalar"),
         index=next((o.name for o in p.operands("index")), ""),
@@ -303,7 +305,7 @@ def _elements_text(p: RowProblem, tensors: Sequence[Operand | Output]) -> tuple[
     """Both values of a tensor together, where it has them in turn."""
     found: dict[str, tuple[str, ...]] = {}
     for tensor in tensors:
-        together = p.interleaved and tensor.part_of
+        together = p.program.pairing == "interleaved" and tensor.part_of
         lies_in = tensor.part_of.name if together and tensor.part_of else tensor.name
         found[lies_in] = (*found.get(lies_in, ()), tensor.name)
     return tuple(ElementsText(names, name) for name, names in found.items())

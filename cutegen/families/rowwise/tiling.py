@@ -26,6 +26,7 @@ from cutegen.families.rowwise.candidate import (
     WARP,
     Candidate,
     RowShare,
+    asked_for,
     bytes_in_flight,
     count_ctas,
     count_registers,
@@ -47,7 +48,7 @@ from cutegen.families.section import Section
 from cutegen.families.single import NAME, Numbers, SingleKernel, SingleTiling
 from cutegen.families.tensor_problem import VECTOR_BYTES
 from cutegen.model.smem import F32, I32, SmemField
-from cutegen.runtime.rowwise.plan import RowPlan, RowTiling
+from cutegen.runtime.rowwise.plan import RowPlan, RowTiling, piece_of
 
 
 def _extents(value: object) -> tuple[int, ...]:
@@ -265,8 +266,13 @@ def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numb
     source = f"{reductions * SLOTS} * max(1, t.threads // {WARP})"
     fields: tuple[SmemField, ...] = (SmemField("totals", F32, totals, source, says),) if totals else ()
     if problem.program.reductions:
-        sources["smem_bytes"] += " + i32"
-        fields += (SmemField("ticket", I32, 1, "1", "CTAs that arrived before this one"),)
+        sources["smem_bytes"] += " + 2 x i32 + warps of a CTA x columns of a piece x f32"
+        joined = i.threads * i.rows // WARP * piece_of(problem.vector)
+        source = f"t.threads * t.rows // {WARP} * piece_of(t.vector)"
+        fields += (
+            SmemField("ticket", I32, 2, "2", "what this CTA joins, and how many CTAs wait for each other"),
+            SmemField("joined", F32, joined, source, "what each warp of a team has joined"),
+        )
     size = sum(field.bytes for field in fields)
     numbers = RowTiling(i.threads, i.rows, problem.vector, i.vectors, most, count_ctas(problem, i), size)
     return Numbers(numbers, sources, fields)
@@ -292,7 +298,8 @@ def plan_code(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Code
         pdl_early=held and bool(early_columns(p, c)),
         wide_loads=loads,
         wide_stores=stores,
-        atomics=2 if p.program.reductions else 0,
+        atomics=3 if p.program.reductions else 0,
+        row_prefetches=len(asked_for(p, c)) * held,
         fewer_registers="more threads",
     )
 

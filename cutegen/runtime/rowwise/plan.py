@@ -14,7 +14,8 @@ from cutegen.runtime.scratch import OwnScratch, check_scratch, make_scratch
 from cutegen.runtime.tensor_plan import TensorPlan
 
 WARP = 32
-FAN = 16  # CTAs whose partial results of reductions over rows the last of them joins
+COUNTERS = 3  # of CTAs that join reductions over rows
+PIECE_LOADS, PIECE_WIDTH = 2, 4  # of a line, and f32 values of each
 SCRATCH = (
     TensorArg("partials", "float32", ("partials",), 0, 16),
     TensorArg("arrivals", "int32", ("arrivals",), 0, 4, zeroed=True),
@@ -44,20 +45,15 @@ def lines_of(threads: int, rows: int, most: int) -> int:
     return rows * threads // WARP if most and threads < WARP else rows
 
 
+def piece_of(vector: int) -> int:
+    """Columns that a warp joins of all lines at once: two loads of a line, which are one sector of L2."""
+    return PIECE_LOADS * min(vector, PIECE_WIDTH)
+
+
 def row_ctas(count: int, rows: int, at_once: int, ctas_per_sm: int) -> int:
     """Of a launch on so many SMs, `at_once` being rows of a CTA: one without rows writes what a reduction begins
     with."""
     return max(1, min(-(-rows // at_once), count * ctas_per_sm))
-
-
-def row_lines(ctas: int, lines: int) -> int:
-    """Partial results of one reduction over rows: `lines` of each CTA, and one of each group of FAN."""
-    return ctas * lines + -(-ctas // FAN)
-
-
-def row_counters(ctas: int) -> int:
-    """Counters: of each group of FAN CTAs, and of the groups."""
-    return -(-ctas // FAN) + 1
 
 
 class RowPlan(TensorPlan):
@@ -66,7 +62,7 @@ class RowPlan(TensorPlan):
     for each element. approximation: of each output, relative to its rms. tilings: by ascending `most`, which decides.
     So the order in which a row is reduced depends on its own extent alone. over_rows: outputs that are reductions over
     rows; a launch then has as many CTAs as SMs have room for, and scratch. halved: whether a thread has a vector of
-    each half of a row at once; interleaved: of every second column rather than of the first and the second half."""
+    each half of a row at once."""
 
     columns: ClassVar[str]
     summed: ClassVar[bool]
@@ -75,7 +71,6 @@ class RowPlan(TensorPlan):
     approximation: ClassVar[Mapping[str, float]] = {}
     over_rows: ClassVar[tuple[str, ...]] = ()
     halved: ClassVar[bool] = False
-    interleaved: ClassVar[bool] = False
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self.scratch = SCRATCH if self.over_rows else ()
@@ -110,8 +105,7 @@ class RowPlan(TensorPlan):
         """Elements of partial results and counters of a launch of tiling `key` on so many SMs."""
         t = self.tilings[key]
         ctas = row_ctas(count, rows, t.rows, t.ctas_per_sm)
-        lines = row_lines(ctas, lines_of(t.threads, t.rows, t.most))
-        return len(self.over_rows) * columns * lines, row_counters(ctas)
+        return len(self.over_rows) * columns * ctas * lines_of(t.threads, t.rows, t.most), COUNTERS
 
     def workspace_shapes(self, sms: int, **dims: int) -> dict[str, tuple[int, ...]]:
         """The least shapes of the scratch tensors for a problem on so many SMs, by name; {}: there are none."""

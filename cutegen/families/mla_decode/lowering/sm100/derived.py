@@ -6,8 +6,10 @@ the first half of the columns, the others the second half.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cutegen.arch.architecture import TENSOR_ALIGN, WARP_THREADS, WARPS_PER_WARPGROUP, Arch
-from cutegen.families.mla_decode.derived import TILE_COLUMNS
+from cutegen.dtypes import DTYPES, DType
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.model.kernel import Mbarriers, NamedBarrier, Warps
 from cutegen.model.smem import F32, I32, Element, SmemField, SmemRegion, lay_out
@@ -16,7 +18,9 @@ from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 PAIR = 2  # CTAs of a product
 UNIT = 2  # key blocks of a step: of one, each CTA has half as K
 KEYS = UNIT * KEY_BLOCK
-VALUE_COLUMNS, VALUE_KEYS = 256, 32  # of a slot with V, of which each CTA has half of the columns
+VALUE_COLUMNS = 256  # of a slot with V, of which each CTA has half
+SWIZZLE_BYTES = 128  # of a row of a slot with K
+SLOT_BYTES = KEY_BLOCK * SWIZZLE_BYTES  # of the ring of K and V, of each CTA
 STAGES = 2  # of scores and of P: one is worked on while the next is computed
 SCORE_COLUMNS, OUT_COLUMNS = KEYS // 2, 256  # of tensor memory, of a block of scores and of O: half of a row
 # PTX ISA, tcgen05.alloc: a power of two. All of them, as no other CTA has room on the SM.
@@ -37,19 +41,39 @@ def group_keys(problem: MlaProblem) -> int:
     return min(problem.page_size, KEY_BLOCK)
 
 
-def slot_bytes(problem: MlaProblem) -> int:
-    """Of the ring of K and V, of each CTA."""
-    return KEY_BLOCK * TILE_COLUMNS * problem.dtype.bytes
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """What tcgen05 multiplies: elements of `dtype`, K and V as they lie in the cache, Q and P as sums of `terms` of
+    them."""
+
+    dtype: DType
+    terms: int
+
+    @property
+    def tile(self) -> int:
+        """Columns of a slot with K."""
+        return SWIZZLE_BYTES // self.dtype.bytes
+
+    @property
+    def value_keys(self) -> int:
+        """Of a slot with V."""
+        return SLOT_BYTES // (VALUE_COLUMNS // PAIR * self.dtype.bytes)
 
 
-def list_named_barriers() -> tuple[NamedBarrier, ...]:
+def operands(problem: MlaProblem) -> Operands:
+    return Operands(DTYPES["e4m3"], 2) if problem.cache else Operands(problem.dtype, 1)
+
+
+def list_named_barriers(problem: MlaProblem) -> tuple[NamedBarrier, ...]:
+    factors = "; of a request, what rows of Q are times" if problem.cache else ""
+
     def halves(first: int, name: str, role: Warps, says: str) -> tuple[NamedBarrier, ...]:
         """Of the two warps that have a row, for either pair of them."""
         pairs = [(Warps(role.name, role.first + i), Warps(role.name, role.first + i + 2)) for i in range(2)]
         return tuple(NamedBarrier(first + i, f"{name}_{i}", (), pair, says, name) for i, pair in enumerate(pairs))
 
     return (
-        *halves(1, "EXCHANGED", SOFTMAX, "the largest scores of both halves of a row are in SMEM"),
+        *halves(1, "EXCHANGED", SOFTMAX, f"the largest scores of both halves of a row are in SMEM{factors}"),
         *halves(3, "HALVES", CORRECTION, "both halves of a row have read, or written, what they share of it"),
         NamedBarrier(5, "BOTH", (), (SOFTMAX, CORRECTION), "a step of joining parts is done"),
         NamedBarrier(
@@ -58,10 +82,12 @@ def list_named_barriers() -> tuple[NamedBarrier, ...]:
     )  # fmt: skip
 
 
-def list_mbarriers(stages: int) -> tuple[Mbarriers, ...]:
+def list_mbarriers(problem: MlaProblem, stages: int) -> tuple[Mbarriers, ...]:
     """In the order of their fields in shared memory, and of their initialisation."""
     commit, warps = "tcgen05.commit", WARPS_PER_WARPGROUP
     both = f"{warps} * PAIR"
+    landed = ("Q of both CTAs has landed", "1", "")
+    stored = ("Q of both CTAs is in SMEM", both, "softmax warps of both CTAs")
 
     def ring(
         name: str, count: int, full: tuple[str, str, str], empty: tuple[str, str, str], source: str = ""
@@ -73,7 +99,7 @@ def list_mbarriers(stages: int) -> tuple[Mbarriers, ...]:
         return next(made), next(made)
 
     return (
-        *ring("q", 1, ("Q of both CTAs has landed", "1", ""), ("its last product is done", "1", commit)),
+        *ring("q", 1, stored if problem.cache else landed, ("its last product is done", "1", commit)),
         *ring("kv", stages, ("K or V of both CTAs has landed", "1", ""), ("its products are done", "1", commit),
               "t.stages"),
         *ring("s", STAGES, ("scores are in tensor memory", "1", commit),
@@ -91,10 +117,12 @@ def list_mbarriers(stages: int) -> tuple[Mbarriers, ...]:
 
 def list_smem(problem: MlaProblem, stages: int) -> list[SmemField]:
     """Fields of the kernel's SharedStorage in order."""
-    element, width = Element.of(problem.dtype), problem.head_dim
+    of = operands(problem)
+    element, name, width, keys = Element.of(of.dtype), of.dtype, of.terms * problem.head_dim, of.terms * KEYS
     halves = f"f32 ({ROW_BLOCK}, 2)"
+    factors = SmemField("factors", F32, ROW_BLOCK, "ROW_BLOCK", f"f32 ({ROW_BLOCK},): what rows of Q are times")
     return [
-        *(barriers.field for barriers in list_mbarriers(stages)),
+        *(barriers.field for barriers in list_mbarriers(problem, stages)),
         SmemField("tmem_address", I32, 1, "1", "where tensor memory was allocated"),
         SmemField("work", I32, 9, "split_schedule.FIELDS", "i32 (9, 1): which keys of which requests are the pair's"),
         SmemField(
@@ -107,18 +135,19 @@ def list_smem(problem: MlaProblem, stages: int) -> list[SmemField]:
         SmemField("fades", F32, 2 * ROW_BLOCK, "2 * ROW_BLOCK", f"{halves}: what O of each row shrinks by"),
         SmemField("sums", F32, 2 * ROW_BLOCK, "2 * ROW_BLOCK", f"{halves}: sums of P of half rows, then largest |O|"),
         SmemField("references", F32, ROW_BLOCK, "ROW_BLOCK", f"f32 ({ROW_BLOCK},): of the exponents of each row"),
+        *([factors] if problem.cache else []),
         SmemField(
-            "sQ", element, ROW_BLOCK * width, "cute.cosize(q_layout)", f"{problem.dtype} ({ROW_BLOCK}, {width})",
+            "sQ", element, ROW_BLOCK * width, "cute.cosize(q_layout)", f"{name} ({ROW_BLOCK}, {width})",
             TENSOR_ALIGN,
         ),
         SmemField(
-            "sKV", element, stages * KEY_BLOCK * TILE_COLUMNS, "cute.cosize(k_layout)",
-            f"{problem.dtype} x {stages}: ({KEY_BLOCK}, {TILE_COLUMNS}) of K, "
-            f"or ({VALUE_KEYS}, {VALUE_COLUMNS // PAIR}) of V", TENSOR_ALIGN,
+            "sKV", element, stages * KEY_BLOCK * of.tile, "cute.cosize(k_layout)",
+            f"{name} x {stages}: ({KEY_BLOCK}, {of.tile}) of K, "
+            f"or ({of.value_keys}, {VALUE_COLUMNS // PAIR}) of V", TENSOR_ALIGN,
         ),
         SmemField(
-            "sP", element, STAGES * ROW_BLOCK * KEYS, "cute.cosize(p_layout)",
-            f"{problem.dtype} ({ROW_BLOCK}, {KEYS}) x {STAGES} blocks", TENSOR_ALIGN,
+            "sP", element, STAGES * ROW_BLOCK * keys, "cute.cosize(p_layout)",
+            f"{name} ({ROW_BLOCK}, {keys}) x {STAGES} blocks", TENSOR_ALIGN,
         ),
     ]  # fmt: skip
 

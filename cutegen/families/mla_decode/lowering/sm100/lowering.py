@@ -10,16 +10,16 @@ from cutegen.arch.architecture import Arch
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.decide import Choice
 from cutegen.families.mla_decode.candidate import ANY, REGISTERS, Candidate
-from cutegen.families.mla_decode.derived import TILE_COLUMNS
 from cutegen.families.mla_decode.lowering.sm100.derived import (
     OUT_COLUMNS,
+    PAIR,
     SCORE_COLUMNS,
     STAGES,
     TMEM_COLUMNS,
     VALUE_COLUMNS,
-    VALUE_KEYS,
     group_keys,
     lay_out_most,
+    operands,
 )
 from cutegen.families.mla_decode.lowering.sm100.rules import FIXED
 from cutegen.families.mla_decode.lowering.sm100.text import PairText, pair_text
@@ -69,20 +69,20 @@ class MlaSm100:
         return lay_out_most(problem, ARCHS[BUDGETS])[2]
 
     def plan_code(self, resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
-        numbers, problem, arch = tiling.numbers, resolved.problem, ARCHS[resolved.arch]
-        queries, group, mma_k = (2 if problem.q == "split" else 1), group_keys(problem), arch.mma_k(problem.dtype)
-        mma = arch.find_mma(problem.dtype, problem.dtype)
+        numbers, problem, arch, of = tiling.numbers, resolved.problem, ARCHS[resolved.arch], operands(resolved.problem)
+        queries, group, mma_k = (2 if problem.q == "split" else 1), group_keys(problem), arch.mma_k(of.dtype)
+        mma = arch.find_mma(of.dtype, of.dtype)
         assert mma
-        columns = VALUE_COLUMNS // 2 // TILE_COLUMNS
-        boxes = KEY_BLOCK // group + max(1, VALUE_KEYS // group) * columns
+        columns = VALUE_COLUMNS // PAIR // of.tile
+        boxes = KEY_BLOCK // group + max(1, of.value_keys // group) * columns
         # S of a tile, and O of a slot for each of its products, of which keys and columns are in no loop
-        products = TILE_COLUMNS // mma_k + problem.latent_dim // VALUE_COLUMNS * (VALUE_KEYS // mma_k)
+        products = of.tile // mma_k + problem.latent_dim // VALUE_COLUMNS * (of.value_keys // mma_k)
         return CodePlan(
             arch=resolved.arch,
             threads=numbers.threads,
             smem_bytes=numbers.smem_bytes,
-            mma=(MmaPlan(f"{mma.sass}.2CTA", products),),
-            tma_loads=queries + boxes,
+            mma=(MmaPlan(f"{mma.sass}.2CTA", of.terms * products),),
+            tma_loads=boxes if problem.cache else queries + boxes,
             pdl_wait=tiling.candidate.pdl_wait,
             pdl_trigger=tiling.candidate.pdl_trigger != "none",
             mbarriers=tiling.model.count_mbarriers(),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP, Arch
-from cutegen.families.mla_decode.candidate import Candidate
-from cutegen.families.mla_decode.knob_numbers import describe_numbers
+from cutegen.families.mla_decode.candidate import ANY, Candidate
 from cutegen.families.mla_decode.lowering.sm100.derived import (
     CORRECTION,
     KEYS,
@@ -14,64 +13,99 @@ from cutegen.families.mla_decode.lowering.sm100.derived import (
     MEET_WARP,
     MMA_WARP,
     PAIR,
+    SLOT_BYTES,
     SOFTMAX,
     STAGES,
     THREADS,
     lay_out_most,
     list_mbarriers,
     list_named_barriers,
-    slot_bytes,
+    operands,
 )
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.model.kernel import Event, KernelModel, Pipeline, Role
-from cutegen.runtime.mla_decode.tiling import ROW_BLOCK
+from cutegen.runtime.mla_decode.tiling import ROW_BLOCK, MlaTiling
 
 REQUEST, BLOCK = "each request", "each block"
 
 
 def describe(problem: MlaProblem, c: Candidate, name: str, arch: Arch) -> ResolvedMlaTiling:
     stages, regions, smem_bytes = lay_out_most(problem, arch)
+    assert isinstance(c.unit, int)
+    numbers = MlaTiling(
+        cluster=c.cluster,
+        page_size=problem.page_size,
+        threads=THREADS,
+        producer_registers=c.producer_registers,
+        consumer_registers=c.consumer_registers,
+        smem_bytes=smem_bytes,
+        unit=c.unit,
+        overhead=c.overhead,
+        join_ratio=c.join_ratio,
+        max_splits=0 if isinstance(c.max_splits, str) else c.max_splits,
+        split_columns=c.split_columns,
+        prefetch=c.prefetch,
+        pdl_wait=c.pdl_wait,
+        pdl_trigger=c.pdl_trigger != "none",
+        pdl_schedule_ahead=c.pdl_schedule_ahead,
+        pdl_load_ahead=c.pdl_load_ahead,
+        stages=stages,
+    )
     launched = "no setmaxnreg: a thread has what the CTA is launched with"
-    own = {
-        "threads": (THREADS, "32 x (4 softmax, 4 correction, MMA, load and meet warps)"),
-        "producer_registers": (c.producer_registers, launched),
-        "consumer_registers": (c.consumer_registers, launched),
-        "smem_bytes": (smem_bytes, "end of sP, rounded up to 1024"),
-        "stages": (stages, "the most that fit SMEM next to Q and P"),
-    }
-    numbers, sources = describe_numbers(problem, c, own)
     return ResolvedMlaTiling(
         name=name,
         numbers=numbers,
-        sources=sources,
+        sources={
+            "cluster": f"variant {c.variant}",
+            "page_size": "kv_cache.page_size",
+            "threads": "32 x (4 softmax, 4 correction, MMA, load and meet warps)",
+            "producer_registers": launched,
+            "consumer_registers": launched,
+            "smem_bytes": "end of sP, rounded up to 1024",
+            "unit": "scheduler.unit",
+            "overhead": "scheduler.overhead",
+            "join_ratio": "scheduler.join_ratio",
+            "max_splits": "split_kv.max" + (f" = {ANY}" if c.max_splits == ANY else ""),
+            "split_columns": "scheduler.split_columns",
+            "prefetch": "pipeline.prefetch",
+            "pdl_wait": "pdl.wait",
+            "pdl_trigger": "pdl.trigger",
+            "pdl_schedule_ahead": "pdl.schedule_ahead",
+            "pdl_load_ahead": "pdl.load_ahead",
+            "stages": "the most that fit SMEM next to Q and P",
+        },
         model=KernelModel(
-            roles=_roles(),
+            roles=_roles(problem),
             pipelines=tuple(_pipelines(problem, stages)),
             smem=regions,
-            mbarriers=list_mbarriers(stages),
-            barriers=list_named_barriers(),
+            mbarriers=list_mbarriers(problem, stages),
+            barriers=list_named_barriers(problem),
         ),
         candidate=c,
         free_groups=(),
         q_bytes=_q_bytes(problem),
-        tile_bytes=slot_bytes(problem),
+        tile_bytes=SLOT_BYTES,
     )
 
 
 def _q_bytes(problem: MlaProblem) -> int:
-    return ROW_BLOCK * problem.head_dim * problem.dtype.bytes
+    of = operands(problem)
+    return ROW_BLOCK * problem.head_dim * of.terms * of.dtype.bytes
 
 
 def _pipelines(problem: MlaProblem, stages: int) -> Iterator[Pipeline]:
     both, warps = "1 arrival by tcgen05.commit at both CTAs", WARPS_PER_WARPGROUP
-    slot, q, row = slot_bytes(problem), _q_bytes(problem), 4 * ROW_BLOCK
+    slot, q, row, of = SLOT_BYTES, _q_bytes(problem), 4 * ROW_BLOCK, operands(problem)
 
     def landed(size: int) -> str:
         return f"1 arrival and {PAIR * size} bytes by TMA, to both CTAs, at the first one"
 
     of_both = f"{PAIR * warps} warps of both CTAs arrive at the first one"
-    yield Pipeline("q", "TmaUmma", "load warp", "MMA warp", 1, q, landed(q), both, (LOAD_WARP,), (MMA_WARP,))
+    if problem.cache:
+        yield Pipeline("q", "AsyncUmma", "softmax warps", "MMA warp", 1, q, of_both, both, (SOFTMAX,), (MMA_WARP,))
+    else:
+        yield Pipeline("q", "TmaUmma", "load warp", "MMA warp", 1, q, landed(q), both, (LOAD_WARP,), (MMA_WARP,))
     yield Pipeline(
         "kv", "TmaUmma", "load warp", "MMA warp", stages, slot, landed(slot), both, (LOAD_WARP,), (MMA_WARP,)
     )
@@ -80,7 +114,7 @@ def _pipelines(problem: MlaProblem, stages: int) -> Iterator[Pipeline]:
     yield Pipeline("fade", "mbarrier", "softmax warps", "correction warps", STAGES, row,
                    f"{warps // 2} warps arrive, those of the first halves", f"{warps} warps arrive",
                    (SOFTMAX,), (CORRECTION,))  # fmt: skip
-    yield Pipeline("p", "AsyncUmma", "softmax warps", "MMA warp", STAGES, ROW_BLOCK * KEYS * problem.dtype.bytes,
+    yield Pipeline("p", "AsyncUmma", "softmax warps", "MMA warp", STAGES, ROW_BLOCK * KEYS * of.terms * of.dtype.bytes,
                    of_both, both, (SOFTMAX,), (MMA_WARP,))  # fmt: skip
     yield Pipeline("o", "UmmaAsync", "MMA warp", "correction warps", 1, row * problem.latent_dim, both, of_both,
                    (MMA_WARP,), (CORRECTION,))  # fmt: skip
@@ -93,7 +127,14 @@ def _events(*steps: tuple[str, str]) -> tuple[Event, ...]:
     return tuple(Event(each, what[0] == "<", what[1:]) for each, what in steps)
 
 
-def _roles() -> tuple[Role, ...]:
+def _roles(problem: MlaProblem) -> tuple[Role, ...]:
+    of_q = ((REQUEST, "<q empty"), (REQUEST, ">q full"))
+    of_softmax: tuple[tuple[str, str], ...] = ()
+    of_load: tuple[tuple[str, str], ...] = of_q
+    converts, loads = "", "Q of each request, "
+    if problem.cache:
+        of_softmax, of_load = (*of_q, (REQUEST, "<EXCHANGED_0")), ()
+        converts, loads = "Q of each request, as terms of e4m3, and ", ""
     scores, product = ((BLOCK, "<s empty"), (BLOCK, "<kv full"), (BLOCK, ">kv empty"), (BLOCK, ">s full")), (
         (BLOCK, "<o empty"), (BLOCK, "<p full"), (BLOCK, "<kv full"), (BLOCK, ">kv empty"), (BLOCK, ">p empty"),
         (BLOCK, ">o full"),
@@ -105,8 +146,8 @@ def _roles() -> tuple[Role, ...]:
                (REQUEST, "<sum full"), (REQUEST, ">sum empty"), ("", "<MET"))  # fmt: skip
     return (
         Role(
-            SOFTMAX, 0, "P of each block from its scores, to SMEM; then join the parts of cut requests",
-            _events(*softmax),
+            SOFTMAX, 0, f"{converts}P of each block from its scores, to SMEM; then join the parts of cut requests",
+            _events(*of_softmax, *softmax),
         ),
         Role(
             CORRECTION, 0,
@@ -120,8 +161,8 @@ def _roles() -> tuple[Role, ...]:
         ),
         Role(
             LOAD_WARP, 0,
-            "loads Q of each request, half of the keys of each block as K, and half of their columns as V",
-            _events((REQUEST, "<q empty"), (REQUEST, ">q full"), (BLOCK, "<kv empty"), (BLOCK, ">kv full")),
+            f"loads {loads}half of the keys of each block as K, and half of their columns as V",
+            _events(*of_load, (BLOCK, "<kv empty"), (BLOCK, ">kv full")),
         ),
         Role(
             MEET_WARP, 0,
