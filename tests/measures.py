@@ -80,14 +80,14 @@ HELD = {
     "files with the knob pdl": 65,
     "files with the feature split_k": 23,
     "files with the feature gather": 88,
-    "files with the feature groups": 98,
+    "files with the feature groups": 99,
     "files with the feature block_scales": 19,
     "files with the feature reductions": 76,
     "files with the feature load_ahead": 52,
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 71747,
+    "lines of cutegen/": 71796,
     "lines of templates/": 7410,
 }
 
