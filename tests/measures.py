@@ -62,9 +62,9 @@ FEATURES = {
 # What a change must not raise, in the figures of SAMPLE; `python -m tests.measures` prints both. Lines have some room.
 HELD = {
     "classes that templates read": 63,
-    "fields that templates read": 394,
+    "fields that templates read": 395,
     "classes with source fragments": 15,
-    "fields with source fragments": 25,
+    "fields with source fragments": 26,
     "% of lines of gemm kernels not of templates alone": 45,
     "% of lines of gemm kernels wholly from Python": 21,
     "% of characters of gemm kernels from Python": 22,
@@ -80,15 +80,15 @@ HELD = {
     "files with the knob pdl": 65,
     "files with the feature split_k": 23,
     "files with the feature gather": 88,
-    "files with the feature groups": 98,
+    "files with the feature groups": 99,
     "files with the feature block_scales": 19,
     "files with the feature reductions": 76,
     "files with the feature load_ahead": 52,
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 71746,
-    "lines of templates/": 7309,
+    "lines of cutegen/": 71796,
+    "lines of templates/": 7410,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

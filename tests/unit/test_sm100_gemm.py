@@ -82,14 +82,18 @@ def test_planned_code_of_operands_with_m_and_n_contiguous(a: str, b: str, opcode
 
 REFUSED = {
     "rows": ("tiling: {tile: [64, 128, 64]}\n", "tensor-memory-tile", "tensor memory has 128 lanes"),
-    "columns": ("tiling: {tile: [128, 144, 64]}\n", "tensor-memory-tile", "multiple of 32"),
+    "columns": ("tiling: {tile: [128, 24, 64], mma_ctas: 1}\n", "tensor-memory-tile", "n = 24 is not a multiple of 16"),
+    "columns of a pair": (
+        "tiling: {tile: [128, 144, 64], mma_ctas: 2}\n",
+        "tensor-memory-tile",
+        "n = 144 of a pair is not a multiple of 32",
+    ),
     "last tile": ("pipeline: {last_tile: stages}\n", "not-yet-supported", "with sums in tensor memory"),
     "pair of an odd cluster": ("tiling: {cluster: [1, 2], mma_ctas: 2}\n", "cta-pair", "cluster [1, 2]"),
     "A for itself": ("tiling: {cluster: [2, 2]}\ntma: {a: {multicast: 1}}\n", "shared-loads", "2 CTAs along n"),
     "B for itself": ("tiling: {cluster: [4, 1]}\ntma: {b: {multicast: 1}}\n", "shared-loads", "2 CTAs along m"),
     "pair without its cluster": ("tiling: {cluster: [1, 1], mma_ctas: 2}\n", "cta-pair", "cluster [1, 1]"),
     "split": ("tiling: {split_k: 2}\n", "sm100-knobs", "split-K"),
-    "transposed": ("tiling: {swap_ab: true}\n", "sm100-knobs", "transposed products"),
     "scheduler": ("scheduler: dynamic_persistent\n", "launch-control", "claim no tiles from a counter"),
     "stages": ("tiling: {tile: [128, 256, 64]}\npipeline: {stages: 9}\n", "smem-capacity", "9 stages"),
     "warpgroups": ("warpgroups: {consumer: {count: 2}}\n", "sm100-spec", "warpgroups"),
@@ -110,8 +114,8 @@ GATED = SM100.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'acc[
 
 def test_a_gated_product_has_whole_subtiles() -> None:
     with pytest.raises(SpecError) as caught:
-        resolve_text(GATED + "tiling: {tile: [128, 96, 64]}\n")
-    assert "tile n = 96 of a gated product is not a multiple of 64 in 64..256" in caught.value.report()
+        resolve_text(GATED + "tiling: {tile: [128, 96, 64], mma_ctas: 2}\n")
+    assert "tile n = 96 of a gated product of a pair is not a multiple of 64 in 64..256" in caught.value.report()
 
 
 def test_each_cta_of_a_pair_loads_one_kind_of_gated_columns() -> None:
@@ -146,10 +150,6 @@ def test_half_of_b_has_whole_swizzled_rows() -> None:
 
 
 SPECS = {
-    "a tile with m contiguous": (
-        PLAIN.replace("  d:", "  c: bf16[m, n]@m\n  d:") + "epilogue: {d: acc + c}\n",
-        "the epilogue operand `c`, whose n is not contiguous,",
-    ),
     "a value for each block": (
         PLAIN + "  s: f32[m/128, n/128]\nepilogue: {d: acc * s}\n",
         "the epilogue operand `s`, with a value for each block,",
@@ -173,7 +173,16 @@ SPECS = {
         "of i32 sums",
     ),
     "a scale": (PLAIN + "  s: f32[m, k/128]@m\nmainloop: (a * s) @ b\n", "f32 scales that vary along k"),
-    "m contiguous": (PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n]@m"), "n is not contiguous"),
+    "a gated product, transposed": (
+        PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]")
+        + "epilogue: {d: 'acc[:, :n/2] * acc[:, n/2:]'}\ntiling: {swap_ab: true, tile: [128, 64, 64]}\n",
+        "transposed, a gated product is not supported yet",
+    ),
+    "blocks, transposed": (
+        PLAIN + "  s: f32[m, n/128]\nepilogue: {s: 'max_abs(acc, n, 128)', d: acc / s}\n"
+        "tiling: {swap_ab: true, tile: [128, 64, 64]}\n",
+        "transposed, a value of blocks is not supported yet",
+    ),
     "stored by threads": (PLAIN + "tma: {d: {store: direct}}\n", "TMA does not store"),
 }  # fmt: skip
 
@@ -192,14 +201,29 @@ def test_rows_of_a_pair_are_of_one_group() -> None:
         text = text.replace("sm_90a", "sm_100a")
         for more, ctas in (("", 1), ("tiling: {cluster: [2, 1]}\n", 2)):
             assert resolve_text(text + more).resolved.default.candidate.mma_ctas == ctas
-    for text, said in (
-        (LABELS + "tiling: {cluster: [2, 1]}\n", "256 rows, but groups begin at multiples of 128"),
-        (LABELS.replace("group}", "group, align: 64}"), "align them to 128 rows"),
-    ):
-        with pytest.raises(SpecError) as caught:
-            resolve_text(text.replace("sm_90a", "sm_100a"))
-        assert "group-alignment" in caught.value.report()
-        assert said in caught.value.report()
+    with pytest.raises(SpecError) as caught:
+        resolve_text((LABELS + "tiling: {cluster: [2, 1]}\n").replace("sm_90a", "sm_100a"))
+    assert "group-alignment" in caught.value.report()
+    assert "256 rows, but groups begin at multiples of 128" in caught.value.report()
+
+
+@pytest.mark.parametrize(
+    ("text", "tile", "swap_ab", "why"),
+    [
+        (SM100 + "dims: {m: 20}\n", (128, 32, 128), True, "up to 20 rows of a are the 32 columns"),
+        (SM100 + "dims: {m: [1, 16]}\n", (128, 16, 128), True, "up to 16 rows"),
+        (SM100 + "dims: {m: 65}\n", (128, 256, 64), False, "most FLOPs"),
+        (SM100 + "dims: {m: 16}\ntiling: {swap_ab: false}\n", (128, 256, 64), False, "most FLOPs"),
+        (COUNTS.replace("rows}", "rows, expected_rows: 12}"), (128, 16, 128), True, "up to 12 rows"),
+        (COUNTS, (128, 256, 64), False, "most FLOPs"),
+        (LABELS.replace("group}", "group, align: 48}"), (128, 48, 64), True, "as wide as the alignment"),
+    ],
+    ids=["few", "few at most", "more", "as written", "groups of few", "groups of many", "close groups"],
+)
+def test_few_rows_are_columns_of_a_tile(text: str, tile: tuple[int, ...], swap_ab: bool, why: str) -> None:
+    resolved = resolve_text(text.replace("sm_90a", "sm_100a")).resolved
+    assert (resolved.default.candidate.tile, resolved.default.candidate.swap_ab) == (tile, swap_ab)
+    assert why in next(d.reason for d in resolved.decisions if d.key == "tiling.tile")
 
 
 def test_sm_103a_has_the_kernels_and_the_rules_of_sm_100a() -> None:

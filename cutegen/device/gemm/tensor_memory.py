@@ -24,15 +24,21 @@ def load_copy(sums, epilogue_tile, thread):
     return copy, copy.partition_S(subtiles), shape
 
 
-def row_copy(dtype):
-    """Tiled copy of rows, one a thread, to shared memory or from there."""
-    width = ACCESS_BITS // dtype.width
-    atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype, num_bits_per_copy=ACCESS_BITS)
+def row_copy(dtype, n_major=True):
+    """Tiled copy of rows, one a thread, to shared memory or from there. Where rows are not contiguous there, a thread
+    moves element by element, and those of a warp are side by side."""
+    width = _width(dtype, n_major)
+    atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)
     return cute.make_tiled_copy_tv(atom, cute.make_layout((128, 1)), cute.make_layout((1, width)))
 
 
-def as_row(values):
+def as_row(values, n_major=True):
     """A thread's values of a row, as `row_copy` takes them."""
-    width = ACCESS_BITS // values.element_type.width
+    width = _width(values.element_type, n_major)
     layout = cute.make_layout(((width, 1), 1, cute.size(values) // width), stride=((1, 0), 0, width))
     return cute.make_tensor(values.iterator, layout)
+
+
+def _width(dtype, n_major):
+    """Elements that a thread moves at once."""
+    return ACCESS_BITS // dtype.width if n_major else 1

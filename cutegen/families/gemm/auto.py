@@ -27,7 +27,7 @@ from cutegen.families.gemm.features.feature_list import FEATURES, list_forms
 from cutegen.families.gemm.form_rules import MAX_STAGES, MIN_STAGES
 from cutegen.families.gemm.load_rules import multicast_a, multicast_b
 from cutegen.families.gemm.lowering import lowering_of
-from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape
+from cutegen.families.gemm.orientation import exchange_sides, kernel_frame, kernel_shape, spec_frame
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rules import refusals
 from cutegen.families.gemm.shared_memory import smem_size
@@ -204,7 +204,8 @@ class _Settling:
         blocks = bool(self.problem.epilogue.block)
         holds = "no other tile holds the blocks" if blocks else "no tile m divides the alignment of groups"
         unknown = holds if self.c.swap_ab else f"{MANY_ROWS} where no shape is known"
-        self.settle("goes with the tile" if self.shapes else unknown, swap_ab=self.c.swap_ab)
+        known = self.shapes or (self.c.swap_ab and lowering_of(self.problem).list_flat_cores(spec_frame(self.problem)))
+        self.settle("goes with the tile" if known else unknown, swap_ab=self.c.swap_ab)
 
     def neighbours(self) -> None:
         """What there is to overlap with the kernels in front and behind."""

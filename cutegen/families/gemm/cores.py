@@ -88,7 +88,11 @@ def _list_cores(
     # are computed twice; as rows they have room.
     wide = bool(problem.epilogue.block) and "tile" not in fixed
     aligned = [] if shapes else _aligned_cores(problem)
+    open_form = not shapes and fixed.get("swap_ab", True) and not fixed.keys() & {"tile", "cluster", "mma_ctas"}
     seen: set[Core] = set()
+    for schedule, consumers, (m, n, k), why in lowering_of(problem).list_flat_cores(problem) if open_form else ():
+        core = Core(schedule, consumers, (m, n, problem.a.dtype.fit(2 * k)), (1, 1), True, **form)
+        yield core._replace(**written) if written else core, (why, "few rows share no loads")
     for swap_ab in (False, True) if shapes or wide or aligned else (False,):
         # Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own.
         cores = sorted(
@@ -122,7 +126,8 @@ def _aligned_cores(problem: GemmProblem) -> list[tuple[str, int, tuple[int, int,
         return []
     columns = [n for n in range(high, low - 1, -step) if groups.align % n == 0]
     why = f"as wide as the alignment of groups to {groups.align} rows lets it be"
-    return [("cooperative", 2, (m, n, 64), why) for n in columns for m in (256, 128)]
+    rows = [(2, 256), (2, 128)] if not problem.target.tensor_memory else [(1, problem.target.mma_m)]
+    return [("cooperative", consumers, (m, n, 64), why) for n in columns for consumers, m in rows]
 
 
 def _clusters(

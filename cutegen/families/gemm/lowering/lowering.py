@@ -27,6 +27,9 @@ class Lowering(Protocol):
     def list_cores(self, problem: GemmProblem) -> Cores:
         """What candidates are built around where no shape is known."""
 
+    def list_flat_cores(self, problem: GemmProblem) -> Cores:
+        """The same of transposed products of few rows, to be tried first, where no rates rank candidates by shapes."""
+
     def import_mma(self, problem: GemmProblem) -> Mapping[str, tuple[str, ...]]:
         """Names, by module, that have the classes of its MMAs and of what TMA does."""
 

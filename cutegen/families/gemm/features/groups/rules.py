@@ -21,8 +21,6 @@ def group_alignment(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection
     rows = f"tile {groups.along} = {tile}" + (
         f" x {peers} CTAs of a cluster = {tile * peers} rows" if peers > 1 else ""
     )
-    if arch.tensor_memory and groups.align % arch.mma_m:  # there is no tile of fewer rows
-        return f"{rows}, but groups begin at multiples of {groups.align} rows", f"align them to {arch.mma_m} rows"
     turned = axis == 0 and groups.align % arch.mma_m != 0
     fits = f"use {'`swap_ab` and a tile n' if turned else f'a tile {groups.along}'} that divides {groups.align}"
     remedy = f"{fits}{' and no cluster along it' * (peers > 1)}, or align groups to more rows"

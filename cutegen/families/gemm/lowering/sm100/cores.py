@@ -1,6 +1,7 @@
 """What an sm_100a candidate is built around: tiles of one CTA, alone or as one of a pair."""
 
 from cutegen.families.gemm.lowering.lowering import Cores
+from cutegen.families.gemm.problem import GemmProblem
 
 # Best first: one warpgroup stores what the tensor core has summed.
 CORES: Cores = (
@@ -17,3 +18,18 @@ CLUSTERS = {
     (2, 1): "a pair of CTAs multiplies together, so that each loads half of B",
     (1, 1): "no cluster",
 }
+# Rows up to which the product is transposed: those of a tile that is not would be idle by half or more.
+FEW_ROWS = 64
+
+
+def list_flat_cores(problem: GemmProblem) -> Cores:
+    """Of few rows, or of groups that are expected to have few: they are the columns of a tile, so that all lanes of
+    tensor memory have rows of B, which is what such a product loads. Tile k is twice as deep as of others: it takes
+    half of the barriers for the same bytes."""
+    rows = problem.groups.expected_rows if problem.groups else problem.m.value or problem.m.hi
+    if rows is None or rows > FEW_ROWS or problem.packed_scales:
+        return ()
+    step = problem.target.mma_n[2]
+    n = -(-rows // step) * step
+    why = f"transposed: up to {rows} row{'s' * (rows > 1)} of {problem.a.name} are the {n} columns of a tile"
+    return (("cooperative", 1, (problem.target.mma_m, n, 128), why),)

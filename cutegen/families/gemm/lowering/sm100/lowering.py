@@ -9,7 +9,7 @@ from typing import Any
 from cutegen.families.code_plan import MmaPlan
 from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.lowering.lowering import NVGPU, Cores
-from cutegen.families.gemm.lowering.sm100.cores import CLUSTERS, CORES, SCALED_CORES
+from cutegen.families.gemm.lowering.sm100.cores import CLUSTERS, CORES, SCALED_CORES, list_flat_cores
 from cutegen.families.gemm.lowering.sm100.pipelines import list_barriers, list_pipelines, list_roles
 from cutegen.families.gemm.lowering.sm100.tensor_memory import COPIED_COLUMNS, accumulators, columns, scale_columns
 from cutegen.families.gemm.problem import GemmProblem
@@ -28,6 +28,9 @@ class Sm100:
 
     def list_cores(self, problem: GemmProblem) -> Cores:
         return SCALED_CORES if problem.packed_scales else CORES
+
+    def list_flat_cores(self, problem: GemmProblem) -> Cores:
+        return list_flat_cores(problem)
 
     def import_mma(self, problem: GemmProblem) -> dict[str, tuple[str, ...]]:
         return {NVGPU: (*["OperandMajorMode"] * problem.mma.takes_majors, "cpasync", "tcgen05")}

@@ -13,13 +13,13 @@ from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection, nearest
 
 ROWS = 128  # lanes of tensor memory: of a CTA's tile
-STEP = 32  # columns that an epilogue thread reads at once
 
 _TILE = Rule(
     "tensor-memory-tile",
-    "a tile of sm_100a has 128 rows, and columns in steps of 32 up to 256, or of 64 in a gated product",
-    "Each of the 128 lanes of tensor memory has a row of the CTA's tile, and an epilogue thread reads 32 columns of it "
-    "at once. A pair of CTAs multiplies 256 rows; `tile` is that of one of them.",
+    "a tile of sm_100a has 128 rows, and columns in steps of 16 up to 256, of a pair or a gated product in steps of 32",
+    "Each of the 128 lanes of tensor memory has a row of the CTA's tile. A product has columns in steps of 16, that of "
+    "a pair of CTAs, which multiplies 256 rows, in steps of 32; of a gated one twice as many. "
+    "`tile` is that of one CTA.",
     "arch: sm_100a\ntiling: {tile: [64, 128, 64]}",
 )
 
@@ -32,12 +32,12 @@ def tensor_memory_rows(problem: GemmProblem, c: Candidate, arch: Arch) -> Object
 @BOOK.declare_form(_TILE, "tile", element=1, only="sm_100a")
 def tensor_memory_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     n, most = c.tile[1], arch.mma_n[1]
-    step = STEP * (2 if problem.paired else 1)
+    step = arch.mma_n[2] * c.mma_ctas * (2 if problem.paired else 1)
     if n % step == 0 and n <= most:
         return None
     advice = f"use {nearest(n, range(step, most + 1, step))}"
-    gated = " of a gated product" * problem.paired
-    return f"tile n = {n}{gated} is not a multiple of {step} in {step}..{most}", advice
+    of = " of a gated product" * problem.paired + " of a pair" * (c.mma_ctas == 2)
+    return f"tile n = {n}{of} is not a multiple of {step} in {step}..{most}", advice
 
 
 @BOOK.declare_form(
@@ -116,7 +116,6 @@ def launch_control(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
 
 # What kernels of sm_100a do without so far, by candidate field, and in words.
 _LACKING: dict[str, tuple[Any, str]] = {
-    "swap_ab": (False, "transposed products"),
     "split_k": (1, "split-K"),
     "gather": ("none", "gathered rows"),
     "load_ahead_a": (False, "loads ahead of the wait"),
@@ -135,8 +134,20 @@ def _refuse_lacking(field: str, value: Any, words: str) -> None:
 LACKING = Rule(
     "sm100-knobs",
     "some knobs of sm_90a are not supported yet on sm_100a",
-    "Kernels of sm_100a go through their tiles with all of k, and with the first operand's rows as rows of the tile.",
+    "Kernels of sm_100a go through their tiles with all of k. Where they are transposed, pairs of a gated product "
+    "would lie in lanes of tensor memory that other warps read, and so would blocks of columns.",
     "arch: sm_100a\ntiling: {split_k: 2}",
 )
+
+
+@BOOK.declare_form(LACKING, "swap_ab", only="sm_100a")
+def lacking_transposed(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    program = problem.kernel_epilogue
+    what = "a gated product" if problem.paired else "a value of blocks" if program.block else ""
+    if not c.swap_ab or not what:
+        return None
+    return f"transposed, {what} is not supported yet on {arch.name}", "leave it `auto`, or use sm_90a"
+
+
 for _field, (_value, _words) in _LACKING.items():
     _refuse_lacking(_field, _value, _words)

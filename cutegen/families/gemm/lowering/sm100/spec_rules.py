@@ -19,8 +19,8 @@ SM100_SPEC = register(
         "sm100-spec",
         "some parts of a GEMM spec are not supported yet on sm_100a",
         "sm_100a has dense products, batched or not, with elementwise epilogues, gated or not, that read tiles, "
-        "vectors and scalars, with reductions, with values of blocks that no tile goes into, and outputs with n "
-        "contiguous that TMA stores, of groups of rows or not. Gathered rows, f32 scales along k, and the "
+        "vectors and scalars, with reductions, with values of blocks that no tile goes into, and outputs that TMA "
+        "stores, of groups of rows or not. Gathered rows, f32 scales along k, and the "
         "section `warpgroups` are of sm_90a and sm_120a.",
         "arch: sm_100a\nepilogue: {x: acc + c, s: 'max_abs(x, n, 128)', d: x / s}",
     )
@@ -62,10 +62,6 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
         name = o.updates or o.name
         if o.kind == "block_input":
             yield ("tensors", name), f"the epilogue operand `{name}`, with a value for each block,"
-        elif o.kind == "tile" and o.major != "n":
-            yield ("tensors", name), f"the epilogue operand `{name}`, whose n is not contiguous,"
     for d in program.outputs:
         if d.direct or d.adds:
             yield ("tensors", d.name), f"the output `{d.name}`, which TMA does not store,"
-        elif d.major != "n":
-            yield ("tensors", d.name), f"the output `{d.name}`, whose n is not contiguous,"

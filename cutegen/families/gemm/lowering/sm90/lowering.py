@@ -28,6 +28,9 @@ class Sm90:
     def list_cores(self, problem: GemmProblem) -> Cores:
         return CORES
 
+    def list_flat_cores(self, problem: GemmProblem) -> Cores:
+        return ()
+
     def import_mma(self, problem: GemmProblem) -> dict[str, tuple[str, ...]]:
         return {NVGPU: (*["OperandMajorMode"] * problem.mma.takes_majors, "cpasync", "warpgroup")}
 
