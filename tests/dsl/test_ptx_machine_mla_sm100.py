@@ -84,6 +84,13 @@ def test_right_in_every_order(
     assert uncalibrated(simulation.forms()) == ()
 
 
+def test_bits_do_not_depend_on_the_batch() -> None:
+    """Of requests in up to three pieces, by parts that have several of them, all of a request or some."""
+    simulation, subject = other_quantised()
+    simulation.sm_count = subject.plan._sm_counts[-1] = 4  # type: ignore[union-attr]
+    assert_passes(subject, dims(2, 1, 3, 300), mode="alone", draw=Draw(peaked=True))
+
+
 def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:
     def mutate(ptx: str) -> str:
         changed, n = re.subn(pattern, by, ptx, count=count)

@@ -47,6 +47,16 @@ def test_a_quantised_cache_has_as_many_slots_of_twice_the_keys(page_size: int) -
     assert plan.tma_loads == {16: 8, 128: 2}[page_size]  # of K and V; Q passes through registers
 
 
+@pytest.mark.parametrize("cache", ["", E4M3])
+def test_requests_that_are_cut_by_their_own_lengths(cache: str) -> None:
+    made = resolved(cache + "invariance: batch\nsplit_kv: {keys: 256}\n")
+    assert made.tilings[0].numbers.max_splits == 8
+    kernel = render_package(made).files["kernel.py"]
+    assert "fixed_cut.find_pieces(" in kernel
+    assert "PIECE = 2  # pairs of key blocks" in kernel
+    assert len(kernel.splitlines()) <= 1300
+
+
 def test_a_row_of_warps_has_each_role_once() -> None:
     model = resolved().tilings[0].model
     warps = [w for role in model.roles for w in range(role.warps.first, role.warps.last + 1)]
@@ -132,7 +142,6 @@ def test_what_several_architectures_cannot_have(more: str, said: str) -> None:
             "a rotary part before the latent one on sm_100a",
         ),
         (SPARSE, "keys", "a choice of keys by indices on sm_100a"),
-        (MLA + "invariance: batch\n", "invariance", "a cut of requests by their own lengths alone on sm_100a"),
         (MLA + "pdl: {ready: [block_table]}\n", "ready", "what is loaded ahead of the wait on sm_100a"),
         (MLA + "warpgroups: {producer: {registers: 24}}\n", "warpgroups", "a choice of registers on sm_100a"),
     ],

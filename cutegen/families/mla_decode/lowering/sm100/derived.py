@@ -23,6 +23,7 @@ SWIZZLE_BYTES = 128  # of a row of a slot with K
 SLOT_BYTES = KEY_BLOCK * SWIZZLE_BYTES  # of the ring of K and V, of each CTA
 STAGES = 2  # of scores and of P: one is worked on while the next is computed
 SCORE_COLUMNS, OUT_COLUMNS = KEYS // 2, 256  # of tensor memory, of a block of scores and of O: half of a row
+OUT_CHUNK = 32  # columns of O that a thread has in registers at once
 # PTX ISA, tcgen05.alloc: a power of two. All of them, as no other CTA has room on the SM.
 TMEM_COLUMNS = 512
 

@@ -9,8 +9,11 @@ from cutegen.arch import ARCHS
 from cutegen.arch.architecture import Arch
 from cutegen.families.code_plan import CodePlan, MmaPlan
 from cutegen.families.decide import Choice
+from cutegen.families.mla_decode.auto import INVARIANT
 from cutegen.families.mla_decode.candidate import ANY, REGISTERS, Candidate
+from cutegen.families.mla_decode.code_plan import JOIN_LOADS, VECTOR
 from cutegen.families.mla_decode.lowering.sm100.derived import (
+    OUT_CHUNK,
     OUT_COLUMNS,
     PAIR,
     SCORE_COLUMNS,
@@ -59,6 +62,9 @@ class MlaSm100:
         values = {field: value for field, (value, _) in (*CHOSEN.items(), *FIXED.items())}
         reasons = {field: reason for field, (_, reason) in CHOSEN.items()}
         reasons |= dict.fromkeys(FIXED, "kernels of sm_100a have no other yet")
+        if problem.piece:
+            values |= {field: value for field, (value, _) in INVARIANT.items()}
+            reasons |= {field: reason for field, (_, reason) in INVARIANT.items()}
         candidate = Candidate(**{**dict.fromkeys(REGISTERS, 0), **values, **fixed})
         yield Choice(candidate, reasons)
 
@@ -83,6 +89,8 @@ class MlaSm100:
             smem_bytes=numbers.smem_bytes,
             mma=(MmaPlan(f"{mma.sass}.2CTA", of.terms * products),),
             tma_loads=boxes if problem.cache else queries + boxes,
+            wide_stores=2 * OUT_CHUNK // VECTOR,  # of partial results, and of those of whole requests
+            wide_loads=JOIN_LOADS,
             pdl_wait=tiling.candidate.pdl_wait,
             pdl_trigger=tiling.candidate.pdl_trigger != "none",
             mbarriers=tiling.model.count_mbarriers(),

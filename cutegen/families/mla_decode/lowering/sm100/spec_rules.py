@@ -17,9 +17,9 @@ SM100_SPEC = register(
     Rule(
         "mla-sm100-spec",
         "some parts of an MLA decode spec are not supported yet on sm_100a",
-        "sm_100a decodes dense caches in bf16 and f16, and in e4m3 with one scale. Scales in rows, sparse keys, batch "
-        "invariance and keys that are ready ahead of the wait are of sm_90a so far, and so is the section "
-        "`warpgroups`, whose knobs are those of setmaxnreg.",
+        "sm_100a decodes dense caches in bf16 and f16, and in e4m3 with one scale. Scales in rows, sparse keys and "
+        "keys that are ready ahead of the wait are of sm_90a so far, and so is the section `warpgroups`, whose knobs "
+        "are those of setmaxnreg.",
         "arch: sm_100a\nmask: none\nkeys: {topk: 2048}",
     )
 )
@@ -42,8 +42,6 @@ def _unsupported(spec: MlaSpec, problem: MlaProblem) -> Iterator[tuple[KeyPath, 
         yield ("kv_cache", "latent", "offset"), "a rotary part before the latent one"
     if problem.sparse:
         yield ("keys",), "a choice of keys by indices"
-    if problem.piece:
-        yield ("invariance",), "a cut of requests by their own lengths alone"
     if problem.ready:
         yield ("pdl", "ready"), "what is loaded ahead of the wait"
     if "warpgroups" in spec.model_fields_set:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from cutegen.arch import ARCHS
 from cutegen.families.mla_decode.cache_text import CacheText, cache_text
 from cutegen.families.mla_decode.lowering.sm100.derived import (
+    KEYS,
+    OUT_CHUNK,
     TMEM_COLUMNS,
     VALUE_COLUMNS,
     group_keys,
@@ -26,8 +28,8 @@ class PairText:
     """What kernel.py.jinja and its parts read. warps: the first one of each role, by its constant. threads: of named
     barriers, by the constant of their number. group: keys of a block that lie in one page. cache: where it is
     quantised. operand: type of what is multiplied; mma_op: a class of tcgen05, and what it takes for types; tile,
-    mma_k: columns of a slot with K, and of one product. sparse, piece: none, for what has sparse keys, or requests that
-    are cut by their own lengths."""
+    mma_k: columns of a slot with K, and of one product. sparse: none, for what has. piece: pairs of key blocks of a
+    piece where requests are cut by their own lengths alone, else 0."""
 
     name: str
     title: str
@@ -51,6 +53,7 @@ class PairText:
     value_keys: int
     value_columns: int
     tmem_columns: int
+    chunk: int
     lse_scale: str
     lse_dims: str
     lse_head_axis: int
@@ -96,6 +99,7 @@ def pair_text(resolved: ResolvedMla) -> PairText:
         value_keys=of.value_keys,
         value_columns=VALUE_COLUMNS,
         tmem_columns=TMEM_COLUMNS,
+        chunk=OUT_CHUNK,
         lse_scale="0.6931471805599453" if problem.lse_base == "e" else "1.0",
         lse_dims=", ".join(lse.dims),
         lse_head_axis=lse.dims.index("heads"),
@@ -104,6 +108,7 @@ def pair_text(resolved: ResolvedMla) -> PairText:
         lengths=problem.lengths,
         sink=problem.sink,
         cache=cache_text(problem),
+        piece=problem.piece // KEYS,
     )
 
 
