@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.families.mla_decode.candidate import ANY, Candidate
+from cutegen.families.mla_decode.candidate import Candidate
 from cutegen.families.mla_decode.derived import (
     BUFFERS,
     CONSUMER_WARPS,
@@ -20,38 +20,27 @@ from cutegen.families.mla_decode.derived import (
     list_named_barriers,
     row_warps,
 )
+from cutegen.families.mla_decode.knob_numbers import describe_numbers
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.model.kernel import IDLE, Event, KernelModel, Pipeline, Role
-from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK, MlaTiling
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 
 def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMlaTiling:
     """c: of one kernel, as Candidate.instances has them."""
     d = derive(problem, c)
-    assert isinstance(c.unit, int)
-    numbers = MlaTiling(
-        cluster=c.cluster,
-        page_size=problem.page_size,
-        threads=d.threads,
-        producer_registers=c.producer_registers,
-        consumer_registers=c.consumer_registers,
-        smem_bytes=d.smem_bytes,
-        unit=c.unit,
-        overhead=c.overhead,
-        join_ratio=c.join_ratio,
-        max_splits=0 if isinstance(c.max_splits, str) else c.max_splits,
-        split_columns=c.split_columns,
-        prefetch=c.prefetch,
-        pdl_wait=c.pdl_wait,
-        pdl_trigger=c.pdl_trigger != "none",
-        pdl_schedule_ahead=c.pdl_schedule_ahead,
-        pdl_load_ahead=c.pdl_load_ahead,
-    )
+    own = {
+        "threads": (d.threads, f"128 x ({CONSUMERS} consumer + 1 producer warpgroups)"),
+        "producer_registers": (c.producer_registers, "warpgroups.producer.registers"),
+        "consumer_registers": (c.consumer_registers, "warpgroups.consumer.registers"),
+        "smem_bytes": (d.smem_bytes, "end of sK, rounded up to 1024"),
+    }
+    numbers, sources = describe_numbers(problem, c, own)
     return ResolvedMlaTiling(
         name=name,
         numbers=numbers,
-        sources=_sources(c),
+        sources=sources,
         model=KernelModel(
             roles=_roles(problem, c),
             pipelines=_pipelines(problem, c, d),
@@ -64,28 +53,6 @@ def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMla
         q_bytes=d.q_bytes,
         tile_bytes=d.tile_bytes,
     )
-
-
-def _sources(c: Candidate) -> dict[str, str]:
-    """For each field of MlaTiling the spec key, or the formula with its numbers."""
-    return {
-        "cluster": f"variant {c.variant}",
-        "page_size": "kv_cache.page_size",
-        "threads": f"128 x ({CONSUMERS} consumer + 1 producer warpgroups)",
-        "producer_registers": "warpgroups.producer.registers",
-        "consumer_registers": "warpgroups.consumer.registers",
-        "smem_bytes": "end of sK, rounded up to 1024",
-        "unit": "scheduler.unit",
-        "overhead": "scheduler.overhead",
-        "join_ratio": "scheduler.join_ratio",
-        "max_splits": "split_kv.max" + (f" = {ANY}" if c.max_splits == ANY else ""),
-        "split_columns": "scheduler.split_columns",
-        "prefetch": "pipeline.prefetch",
-        "pdl_wait": "pdl.wait",
-        "pdl_trigger": "pdl.trigger",
-        "pdl_schedule_ahead": "pdl.schedule_ahead",
-        "pdl_load_ahead": "pdl.load_ahead",
-    }
 
 
 def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP, Arch
-from cutegen.families.mla_decode.candidate import ANY, Candidate
+from cutegen.families.mla_decode.candidate import Candidate
+from cutegen.families.mla_decode.knob_numbers import describe_numbers
 from cutegen.families.mla_decode.lowering.sm100.derived import (
     CORRECTION,
     KEYS,
@@ -25,56 +26,26 @@ from cutegen.families.mla_decode.lowering.sm100.derived import (
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.model.kernel import Event, KernelModel, Pipeline, Role
-from cutegen.runtime.mla_decode.tiling import ROW_BLOCK, MlaTiling
+from cutegen.runtime.mla_decode.tiling import ROW_BLOCK
 
 REQUEST, BLOCK = "each request", "each block"
 
 
 def describe(problem: MlaProblem, c: Candidate, name: str, arch: Arch) -> ResolvedMlaTiling:
     stages, regions, smem_bytes = lay_out_most(problem, arch)
-    assert isinstance(c.unit, int)
-    numbers = MlaTiling(
-        cluster=c.cluster,
-        page_size=problem.page_size,
-        threads=THREADS,
-        producer_registers=c.producer_registers,
-        consumer_registers=c.consumer_registers,
-        smem_bytes=smem_bytes,
-        unit=c.unit,
-        overhead=c.overhead,
-        join_ratio=c.join_ratio,
-        max_splits=0 if isinstance(c.max_splits, str) else c.max_splits,
-        split_columns=c.split_columns,
-        prefetch=c.prefetch,
-        pdl_wait=c.pdl_wait,
-        pdl_trigger=c.pdl_trigger != "none",
-        pdl_schedule_ahead=c.pdl_schedule_ahead,
-        pdl_load_ahead=c.pdl_load_ahead,
-        stages=stages,
-    )
     launched = "no setmaxnreg: a thread has what the CTA is launched with"
+    own = {
+        "threads": (THREADS, "32 x (4 softmax, 4 correction, MMA, load and meet warps)"),
+        "producer_registers": (c.producer_registers, launched),
+        "consumer_registers": (c.consumer_registers, launched),
+        "smem_bytes": (smem_bytes, "end of sP, rounded up to 1024"),
+        "stages": (stages, "the most that fit SMEM next to Q and P"),
+    }
+    numbers, sources = describe_numbers(problem, c, own)
     return ResolvedMlaTiling(
         name=name,
         numbers=numbers,
-        sources={
-            "cluster": f"variant {c.variant}",
-            "page_size": "kv_cache.page_size",
-            "threads": "32 x (4 softmax, 4 correction, MMA, load and meet warps)",
-            "producer_registers": launched,
-            "consumer_registers": launched,
-            "smem_bytes": "end of sP, rounded up to 1024",
-            "unit": "scheduler.unit",
-            "overhead": "scheduler.overhead",
-            "join_ratio": "scheduler.join_ratio",
-            "max_splits": "split_kv.max" + (f" = {ANY}" if c.max_splits == ANY else ""),
-            "split_columns": "scheduler.split_columns",
-            "prefetch": "pipeline.prefetch",
-            "pdl_wait": "pdl.wait",
-            "pdl_trigger": "pdl.trigger",
-            "pdl_schedule_ahead": "pdl.schedule_ahead",
-            "pdl_load_ahead": "pdl.load_ahead",
-            "stages": "the most that fit SMEM next to Q and P",
-        },
+        sources=sources,
         model=KernelModel(
             roles=_roles(problem),
             pipelines=tuple(_pipelines(problem, stages)),
