@@ -1,12 +1,11 @@
 """Tiles handed out by cluster launch control (PTX ISA, "clusterlaunchcontrol"): a cluster that is ready for a tile
 takes the place of one that has not been launched yet.
 
-The grid has a cluster for each tile. The scheduler warp of a cluster's CTA 0 asks for the launch of another one to be
-cancelled when the load warps of all its CTAs have begun the tile before, so that a query stays one tile ahead of the
-loads and clusters take no more than they can work on. The answer, 16 bytes, comes to every CTA; whoever works by tile
-reads it there. A refusal ends the loop of each reader: it is the last answer that is asked for, as none may be asked
-for after it. It need not mean that nothing is left, as the hardware may refuse what it launches then itself; so nobody
-else's tile depends on it. The scheduler warp waits for each answer, so that no query is on its way when a CTA exits.
+The grid has a cluster for each tile. The scheduler warp asks for the launch of another one to be cancelled, so that
+clusters take no more than they can work on. The answer, 16 bytes, comes to every CTA. A refusal ends the loop of each
+reader: it is the last answer that is asked for, as none may be asked for after it. It need not mean that nothing is
+left, as the hardware may refuse what it launches then itself; so nobody else's tile depends on it. The scheduler warp
+waits for each answer, so that no query is on its way when a CTA exits.
 """
 
 from dataclasses import dataclass
@@ -15,40 +14,23 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, const_expr, pipeline
 
+from cutegen.device.gemm.tile_ring import TileRing, cut_barriers
+
 ANSWER_BYTES = 16
 END = 0x7FFFFFFF  # behind the last tile
 
 
 @dataclass(frozen=True)
-class LaunchQueue:
-    """full, empty: mbarriers (stages,), at CTA 0 of the cluster for `empty`. begun: one mbarrier, at CTA 0.
+class LaunchQueue(TileRing):
+    """answers: (stages,) of ANSWER_BYTES in shared memory."""
 
-    answers: (stages,) of ANSWER_BYTES in shared memory. ctas: CTAs of the cluster.
-    """
-
-    full: cute.Pointer
-    empty: cute.Pointer
-    begun: cute.Pointer
     answers: cute.Pointer
-    stages: cutlass.Constexpr[int]
-    ctas: cutlass.Constexpr[int]
-
-    def first_turn(self):
-        return pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.stages)
-
-    @cute.jit
-    def begin(self):
-        """Says that the load warp begins a tile. One whole warp calls it."""
-        if cute.arch.lane_idx() == 0:
-            self._arrive_at_first(self.begun)
 
     @cute.jit
     def read(self, turn: pipeline.PipelineState) -> Int32:
         """The tile of this turn. One whole warp calls it; all readers read all turns until END ends the loop."""
         index = self._answer(turn)
-        cute.arch.sync_warp()
-        if cute.arch.lane_idx() == 0:
-            self._arrive_at_first(self.empty + turn.index)
+        self.free(turn)
         return index
 
     @cute.jit
@@ -61,9 +43,8 @@ class LaunchQueue:
             begun = Int32(0)
             _, _, index = cute.arch.block_idx()
             while index < END:
-                cute.arch.mbarrier_wait(self.begun, begun)
+                self.await_turn(turn, begun)
                 begun = begun ^ 1
-                cute.arch.mbarrier_wait(self.empty + turn.index, turn.phase)
                 if lane < self.ctas:
                     if const_expr(self.ctas > 1):
                         cute.arch.mbarrier_arrive_and_expect_tx(self.full + turn.index, ANSWER_BYTES, lane)
@@ -76,10 +57,7 @@ class LaunchQueue:
                 index = self._answer(heard)
                 turn.advance()
                 heard.advance()
-            # CTA 0 may not exit while a peer can still signal its barriers.
-            for _ in cutlass.range_constexpr(self.stages):
-                cute.arch.mbarrier_wait(self.empty + turn.index, turn.phase)
-                turn.advance()
+            self.await_readers(turn)
 
     @cute.jit
     def _answer(self, turn: pipeline.PipelineState) -> Int32:
@@ -87,13 +65,6 @@ class LaunchQueue:
         _, _, index, valid = cute.arch.clc_response(self.answers + turn.index)
         cute.arch.fence_proxy("async.shared", space="cta")  # the slot is next written by an answer
         return cutlass.select_(valid != 0, index, Int32(END))
-
-    @cute.jit
-    def _arrive_at_first(self, barrier):
-        if const_expr(self.ctas > 1):
-            cute.arch.mbarrier_arrive(barrier, 0)
-        else:
-            cute.arch.mbarrier_arrive(barrier)
 
 
 @cute.jit
@@ -107,11 +78,6 @@ def make_queue(
     """answers: 16-byte aligned. barriers: 2 * stages + 1 mbarriers, which become visible with the next synchronisation
     of the cluster. readers: warps of the cluster that read each answer."""
     answers = cute.recast_ptr(answers, dtype=cutlass.Int128)
-    queue = LaunchQueue(barriers, barriers + stages, barriers + 2 * stages, answers, stages, ctas)
-    thread, _, _ = cute.arch.thread_idx()
-    if thread == 0:
-        for i in cutlass.range_constexpr(stages):
-            cute.arch.mbarrier_init(queue.full + i, 1)
-            cute.arch.mbarrier_init(queue.empty + i, readers)
-        cute.arch.mbarrier_init(queue.begun, ctas)
+    queue = LaunchQueue(*cut_barriers(barriers, stages), stages, ctas, answers)
+    queue.init_barriers(readers)
     return queue

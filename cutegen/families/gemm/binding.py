@@ -38,7 +38,7 @@ from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles, find_roles
 from cutegen.families.gemm.storing import let_tma_add, stores_directly
 from cutegen.families.gemm.written import Written, read_epilogue
-from cutegen.families.optional_operands import MAX_OPTIONAL, list_omissions
+from cutegen.families.optional_operands import list_omissions, refuse_many
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec
@@ -232,12 +232,12 @@ class Binder:
             if name not in own:
                 remedy = "drop the `?`; a spec of its own does without it"
                 self.report(OPTIONAL, ("tensors", name), f"`{name}` is not an input of the epilogue alone", remedy)
-            elif (others := len(names)) > MAX_OPTIONAL and name == names[MAX_OPTIONAL]:
-                said = f"{others} optional operands are {2**others} kernels for each tiling; at most {2**MAX_OPTIONAL}"
-                self.report(OPTIONAL, ("tensors", name), said, "drop the `?` of some of them")
+        if (refused := refuse_many(names)) and refused[0] in own:
+            name, said, remedy = refused
+            self.report(OPTIONAL, ("tensors", name), said, remedy)
         if self.findings:
             return names
-        for omitted in list_omissions(names[:MAX_OPTIONAL]):
+        for omitted in list_omissions(names):
             omit(program, omitted, self.report)
         return names
 

@@ -97,6 +97,11 @@ class Candidate(gather.Gather, split_k.SplitK, last_tile.LastTile, load_ahead.Lo
         return self.scheduler == "dynamic_persistent"
 
     @property
+    def launch_control(self) -> bool:
+        """Whether they take them by cluster launch control."""
+        return self.scheduler == "clc"
+
+    @property
     def core(self) -> Core:
         return Core(*(getattr(self, field) for field in Core._fields))
 

@@ -43,7 +43,7 @@ def plan_code(resolved: ResolvedGemm, tiling: ResolvedGemmTiling | RowCopyKernel
         pdl_wait=c.pdl_wait,
         pdl_trigger=c.pdl_trigger != "none",
         pdl_loads=sum(feature.loads_before_wait(c) for feature in FEATURES),
-        launch_queries=int(c.dynamic and not c.counts_tiles),
+        launch_queries=int(c.launch_control),
         # Of a dynamic schedule: claims, and the count of clusters that are done.
         atomics=2 * c.counts_tiles + sum(feature.atomics(problem, c) for feature in FEATURES),
         cluster_stores=sum(feature.cluster_stores(problem, c) for feature in FEATURES),

@@ -223,7 +223,7 @@ def _work(tiling: ResolvedGemmTiling) -> Section:
     numbers, c = tiling.numbers, tiling.candidate
     lines = [line for feature in FEATURES for line in feature.explain(c)]
     if c.dynamic:
-        others = "from a counter" if c.counts_tiles else "by cluster launch control"
+        others = "by cluster launch control" if c.launch_control else "from a counter"
         lines.append(f"the first tile by position, others {others} when the loads of the one before begin")
     header = ("scratch", "in all", "for each cluster tile", "is")
     rows = tuple((name, *map(str, getattr(numbers, name)), SCRATCH_IS[name]) for name in numbers.scratch)

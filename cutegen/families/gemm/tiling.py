@@ -129,7 +129,7 @@ def _work_numbers(problem: GemmProblem, c: Candidate, d: Derived) -> dict[str, A
     numbers: dict[str, Any] = {name: value for name, (value, _) in _feature_numbers(problem, c).items()}
     if c.dynamic:
         numbers |= {"queue_stages": QUEUE_STAGES, "queue_readers": d.queue_readers}
-        numbers |= {} if c.counts_tiles else {"clc": True}
+        numbers |= {"clc": True} if c.launch_control else {}
     scratch = _scratch(problem, c)
     if scratch or (c.swap_ab and problem.epilogue.reductions):
         numbers["covers"] = d.covers
@@ -155,7 +155,7 @@ def _scratch(problem: GemmProblem, c: Candidate) -> list[Buffer]:
 
 def _work_sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     others = "".join(feature.queue_readers(problem, c)[1] for feature in FEATURES)
-    loads, clc = 1 + bool(problem.kernel_epilogue.tiles), c.dynamic and not c.counts_tiles
+    loads, clc = 1 + bool(problem.kernel_epilogue.tiles), c.launch_control
     sources = {
         **{name: source for name, (_, source) in _feature_numbers(problem, c).items()},
         **{buffer.name: buffer.source for buffer in _scratch(problem, c)},

@@ -25,7 +25,7 @@ from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, OPTIONAL, 
 from cutegen.epilogue.tree import Expr, Name, Reduce, ReduceOp, Stored, reads, walk
 from cutegen.families.aliasing import IN_PLACE, refuse_alias
 from cutegen.families.generated_names import find_clashes
-from cutegen.families.optional_operands import MAX_OPTIONAL, list_omissions
+from cutegen.families.optional_operands import list_omissions, refuse_many
 from cutegen.families.rowwise.problem import RowProblem
 from cutegen.families.rowwise.rules import ROW_OUTPUT, ROW_READY, ROW_SUM
 from cutegen.families.rowwise.tensors import INPUTS, WARP, RowTensors, extent, powers
@@ -264,10 +264,9 @@ class _Binder(RowTensors):
     def check_optional(self, program: EpilogueProgram) -> None:
         """That expressions have a meaning without each choice of inputs that may be None."""
         names = [name for name, decl in self.spec.tensors.items() if decl.optional]
-        if len(names) > MAX_OPTIONAL:
-            most = f"at most {2**MAX_OPTIONAL}"
-            said = f"{len(names)} optional operands are {2 ** len(names)} kernels for each tiling; {most}"
-            self.report(OPTIONAL, ("tensors", names[MAX_OPTIONAL]), said, "drop the `?` of some of them")
+        if refused := refuse_many(names):
+            name, said, remedy = refused
+            self.report(OPTIONAL, ("tensors", name), said, remedy)
         sources = [o.name for o in program.operands if o.kind in ("tile", "column_vector")]
         whole = [o.name for o in program.operands if o.kind == "tile" and o.name not in names]
         if names and not whole:

@@ -54,9 +54,8 @@ class RowTensors:
         if lead != tuple(d for d in self.rows if d in lead):
             kind = None
         whole, half = f"{', '.join((*self.rows, self.columns))}", self.is_half(decl)
-        if decl.optional and (half or name in self.spec.rows):
-            said = f"an optional {'output' if name in self.spec.rows else 'tensor with half of the columns'}"
-            self.refuse_tensor(NOT_YET_SUPPORTED, name, f"{said} is not supported yet", "drop the `?`")
+        if self.refuse_optional(name, decl):
+            pass
         elif not self.rows:
             said = f"`{name}` is {decl}: there is no dim that numbers rows"
             self.refuse_tensor(ROW_SHAPE, name, said, "declare a dim for them, such as [m, n]")
@@ -73,6 +72,13 @@ class RowTensors:
         else:
             return kind
         return None
+
+    def refuse_optional(self, name: str, decl: TensorDecl) -> bool:
+        if not decl.optional or not (name in self.spec.rows or self.is_half(decl)):
+            return False
+        said = f"an optional {'output' if name in self.spec.rows else 'tensor with half of the columns'}"
+        self.refuse_tensor(NOT_YET_SUPPORTED, name, f"{said} is not supported yet", "drop the `?`")
+        return True
 
     def operand(self, name: str) -> Operand | None:
         decl = self.spec.tensors[name]
@@ -115,7 +121,9 @@ class RowTensors:
         """An output with a value for each row and block of its elements, such as f32[m, ceil(n/128)]@m."""
         *rows, last = decl.shape
         low, high = self.spec.shape_dims().get(self.columns) or (1, None)
-        if tuple(d.text for d in rows) != self.rows or last.name != self.columns or decl.optional:
+        if self.refuse_optional(name, decl):
+            return None
+        if tuple(d.text for d in rows) != self.rows or last.name != self.columns:
             whole = ", ".join((*self.rows, f"ceil({self.columns}/128)"))
             self.refuse_tensor(
                 ROW_SHAPE, name, f"`{name}` is {decl}, which has no blocks of a row", f"declare [{whole}]"

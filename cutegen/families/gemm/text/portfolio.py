@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.cost_model import form_of, instance_of, list_moved
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.runtime.gemm.cost_model import Form
@@ -25,10 +24,6 @@ def portfolio_text(resolved: ResolvedGemm) -> PortfolioText | None:
     """None where one tiling runs all calls."""
     if len(resolved.tilings) < 2:
         return None
-    traits = {kernel.module: _traits(kernel.structure) for kernel in resolved.kernels}
+    instances = {kernel.module: instance_of(kernel.structure) for kernel in resolved.kernels}
+    traits = {module: Traits(*(getattr(i, field) for field in Traits._fields)) for module, i in instances.items()}
     return PortfolioText(form_of(resolved.problem), dict(list_moved(resolved.problem)), traits)
-
-
-def _traits(structure: Candidate) -> Traits:
-    instance = instance_of(structure)
-    return Traits(*(getattr(instance, field) for field in Traits._fields))

@@ -48,7 +48,7 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     dynamic, split = structure.dynamic, structure.split_k_sum != "none"
     scratch = tuple(s for s in SCRATCH if s.name in first.scratch)
     order = [("split", "k_split.KSplit")] if split else []
-    clc = dynamic and not structure.counts_tiles
+    clc = structure.launch_control
     queue = "launch_queue" if clc else "tile_queue"
     order += [("queue", "launch_queue.LaunchQueue" if clc else "tile_queue.TileQueue")] if dynamic else []
     places = "parts - 1, tiles" if structure.split_k_sum == "ordered_parallel" else "tiles"
