@@ -68,6 +68,11 @@ class RowProblem:
         return self.program.pairing is not None
 
     @property
+    def interleaved(self) -> bool:
+        """Whether pairs are neighbours, of even and odd columns."""
+        return self.program.pairing == "interleaved"
+
+    @property
     def step(self) -> int:
         """Elements of a row of which a thread has one vector of each operand."""
         return self.vector * (1 + self.halved)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Roles, operand_dtype
+from cutegen.families.rowwise.thread_elements import find_element
 from cutegen.runtime.arguments import legal_extent, step_of
 from cutegen.runtime.baselines import bind_compiled, bind_eager
 from cutegen.runtime.rowwise.plan import RowPlan, RowTiling
@@ -71,12 +72,10 @@ class RowProving:
         return plan.outputs[output].dims
 
     def locate(self, plan: RowPlan, output: int, shape: Sequence[int], index: Sequence[int], tiling: Any) -> str:
-        if plan.outputs[output].dims[-1] != plan.columns:
+        element = find_element(plan, plan.outputs[output].dims[-1], index[-1], shape[-1])
+        if element is None:
             return "thread 0"
-        last, extent = index[-1], shape[-1]
-        if plan.halved and plan.outputs[output].dims[-1] == plan.columns:
-            last %= extent // 2
-        number, lane = divmod(last, tiling.vector)
+        number, lane = divmod(element, tiling.vector)
         turn, thread = divmod(number, tiling.threads)
         return f"element {lane} of load {turn % tiling.vectors} of thread {thread}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cutegen.families.rowwise.thread_elements import count_elements, name_columns
 from cutegen.families.shrinking import NO_OVERLAP, Plainer, Shrinking, pin_decisions
 from cutegen.families.single import SingleKernel
 from cutegen.runtime.rowwise.plan import RowPlan
@@ -14,16 +15,18 @@ class RowShrinking:
     keeps = False  # zeros in a row do not tell a load from one that was taken for it
 
     def count_steps(self, plan: RowPlan, dims: Mapping[str, int], key: str) -> int:
-        return -(-_columns(plan, dims) // _width(plan, key)) if plan.summed else 0
+        return -(-count_elements(plan, dims[plan.columns]) // _width(plan, key)) if plan.summed else 0
 
     def keep_steps(self, plan: RowPlan, inputs: Sequence[Any], key: str, count: int) -> tuple[Any, ...]:
         raise NotImplementedError
 
     def describe_step(self, plan: RowPlan, dims: Mapping[str, int], key: str, step: int) -> str:
         tiling, width = plan.tilings[key], _width(plan, key)
-        last = min(_columns(plan, dims), (step + 1) * width) - 1
+        columns = dims[plan.columns]
+        end = min(count_elements(plan, columns), (step + 1) * width)
         turn = "" if tiling.most else f", turn {step // tiling.vectors} of the CTA over the row"
-        return f"load {step % tiling.vectors} of each thread ({plan.columns} {step * width} to {last}){turn}"
+        has = name_columns(plan, step * width, end, columns)
+        return f"load {step % tiling.vectors} of each thread ({has}){turn}"
 
     def pin(self, spec: Any, resolved: SingleKernel, key: str, dims: Mapping[str, int]) -> Mapping[str, object]:
         return {**dict.fromkeys(("bench", "check", "instances", "m")), **pin_decisions(resolved)}
@@ -33,10 +36,6 @@ class RowShrinking:
         yield Plainer("no bounds of rows that registers hold", {"bounds": []})
         yield Plainer("a warp for a row", {"threads": 32, "bounds": []})
         yield NO_OVERLAP
-
-
-def _columns(plan: RowPlan, dims: Mapping[str, int]) -> int:
-    return dims[plan.columns]
 
 
 def _width(plan: RowPlan, key: str) -> int:

@@ -9,7 +9,7 @@ from cutegen.epilogue import Assign, Operand, Output
 from cutegen.epilogue.rounds import Round, RowProgram, RowReduction, read_by
 from cutegen.epilogue.row_source import divided_lines, element_lines, row_torch_lines, row_value_lines
 from cutegen.epilogue.source import imports_of, torch_functions
-from cutegen.epilogue.tree import Binary, Name, walk
+from cutegen.epilogue.tree import Binary, Name, Pairing, walk
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, known_extent, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.optional_operands import list_omissions
@@ -164,7 +164,7 @@ class RowPlanText:
     columns: str
     summed: bool
     prefetch: bool
-    halved: bool
+    pairing: Pairing | None
     over_rows: tuple[str, ...]
     flops: int
     approximation: Mapping[str, float]
@@ -212,7 +212,7 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         columns=p.columns,
         summed=p.held,
         prefetch=resolved.candidate.prefetch,
-        halved=p.halved,
+        pairing=p.program.pairing,
         over_rows=tuple(r.name for r in p.program.reductions),
         flops=p.flops,
         approximation=p.errors,
@@ -245,7 +245,7 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
     functions = [f for r in parts for f in (r.each, r.once) if f] + ([after] if after else [])
     vectors = p.operands("row_vector")
     early = early_columns(p, resolved.candidate) if held else ()
-    split = p.program.pairing == "concatenated"
+    split = p.halved and not p.interleaved
     whole = tuple(a.name for a in tensors if a.dims[-1:] == (p.columns,) and len(a.dims) == len(p.rows) + 1)
     return RowKernelText(
         name=resolved.name,
@@ -305,7 +305,7 @@ def _elements_text(p: RowProblem, tensors: Sequence[Operand | Output]) -> tuple[
     """Both values of a tensor together, where it has them in turn."""
     found: dict[str, tuple[str, ...]] = {}
     for tensor in tensors:
-        together = p.program.pairing == "interleaved" and tensor.part_of
+        together = p.interleaved and tensor.part_of
         lies_in = tensor.part_of.name if together and tensor.part_of else tensor.name
         found[lies_in] = (*found.get(lies_in, ()), tensor.name)
     return tuple(ElementsText(names, name) for name, names in found.items())

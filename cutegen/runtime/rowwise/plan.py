@@ -62,7 +62,7 @@ class RowPlan(TensorPlan):
     for each element. approximation: of each output, relative to its rms. tilings: by ascending `most`, which decides.
     So the order in which a row is reduced depends on its own extent alone. over_rows: outputs that are reductions over
     rows; a launch then has as many CTAs as SMs have room for, and scratch. halved: whether a thread has a vector of
-    each half of a row at once."""
+    each half of a row at once; interleaved: of every second column rather than of the first and the second half."""
 
     columns: ClassVar[str]
     summed: ClassVar[bool]
@@ -71,6 +71,7 @@ class RowPlan(TensorPlan):
     approximation: ClassVar[Mapping[str, float]] = {}
     over_rows: ClassVar[tuple[str, ...]] = ()
     halved: ClassVar[bool] = False
+    interleaved: ClassVar[bool] = False
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self.scratch = SCRATCH if self.over_rows else ()
