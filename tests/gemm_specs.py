@@ -245,6 +245,12 @@ EDGES |= {
     "gathered_scales_of_rows": gathered_scales(ROW_SCALES) + PINGPONG + "tiling: {tile: [128, 128, 128]}\n",
     "gathered_scales_gated_and_quantised": gathered_scales(group_quantised(LABELS)),
 }
+BLOCKS_OF_PAIRS = (
+    BLOCKS.replace("ceil(n/128)", "n/128").replace("  d: bf16[m, n]\n", "  q: e4m3[m, n/2]\n  scale: f32[m, n/256]@m\n")
+    + "epilogue:\n  scale: max(max_abs(acc[:, :n/2] * acc[:, n/2:], n, 128), 1e-4) / 448\n"
+    + "  q: acc[:, :n/2] * acc[:, n/2:] / scale\ntiling: {swap_ab: true, tile: [256, 104, 128]}\n"
+)
+EDGES["scales_and_blocks_of_pairs"] = BLOCKS_OF_PAIRS
 # Constants that fit in a tile, a subtile of the epilogue or a row of one, by tiles of each form.
 GATED = PLAIN.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue:\n  d: silu(acc[:, :n/2]) * acc[:, n/2:]\n"
 CONSTANTS = {

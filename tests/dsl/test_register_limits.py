@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from gemm_specs import EDGES, PLAIN, TWICE, resolve_text
+from gemm_specs import BLOCKS_OF_PAIRS, EDGES, PLAIN, TWICE, resolve_text
 
 from cutegen.build import KernelReport, build_kernels
 from cutegen.build.facts import find_nvdisasm
 from cutegen.families.gemm import budget_rules
+from cutegen.families.gemm.features.block_scales import feature as block_scales
 from cutegen.families.gemm.features.gather import gather_warps
 
 pytestmark = [
@@ -28,6 +29,7 @@ BEYOND: dict[str, tuple[ModuleType, str]] = {
     ),
     "MMA_REGISTERS": (budget_rules, PLAIN + "warpgroups: {consumer: {count: 3}}\ntiling: {tile: [192, 256, 64]}\n"),
     "REPEATED_REGISTERS": (budget_rules, TWICE.replace("64)", "128)").replace("n/64", "n/128")),
+    "PAIRED_BLOCK_REGISTERS": (block_scales, BLOCKS_OF_PAIRS.replace("104", "112")),
     "SCALED_ROW_REGISTERS": (gather_warps, EDGES["gathered_scales_by_one_warp"]),
 }
 

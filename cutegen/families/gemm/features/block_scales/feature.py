@@ -12,11 +12,17 @@ from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.generated_names import tensor_stem
 from cutegen.model.smem import F32, SmemField
 
+# More where pairs of columns become values of blocks: with 112 columns, 168 accumulators a thread, kernels with 232
+# registers spilled; with 104 they did not.
+PAIRED_BLOCK_REGISTERS = 8
+
 
 class BlockScalesFeature(Feature):
     def consumer_registers(self, problem: GemmProblem, c: Candidate) -> int:
         """Where columns have scales of their own, a thread holds those of its columns, two of every eight."""
-        return c.tile[1] // 4 if problem.row_scale is not None and problem.row_scale[1] == "n" else 0
+        if problem.row_scale is None or problem.row_scale[1] != "n":
+            return 0
+        return c.tile[1] // 4 + (PAIRED_BLOCK_REGISTERS if problem.paired and problem.kernel_epilogue.block else 0)
 
     def terms(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[object, str]]:
         rows, blocks = scale_box(problem, c)
