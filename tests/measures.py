@@ -82,13 +82,13 @@ HELD = {
     "files with the feature gather": 88,
     "files with the feature groups": 99,
     "files with the feature block_scales": 19,
-    "files with the feature reductions": 76,
+    "files with the feature reductions": 78,
     "files with the feature load_ahead": 52,
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 71801,
-    "lines of templates/": 7362,
+    "lines of cutegen/": 72052,
+    "lines of templates/": 7400,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -160,6 +160,33 @@ rows:
   total: sum(x * y, m)
   top: max(x, m)
 """,
+    # Rows of a cluster of 8 CTAs: two rounds, means, blocks, and what is loaded before the kernel in front has ended.
+    "clusters": HEAD
+    + """\
+dims: {n: [8, 16384]}
+bounds: [1024, 16384]
+threads: 2048
+pdl: {ready: [w]}
+tensors: {x: 'bf16[m, n]', w: 'bf16[n]', y: 'f32[m, n]', scale: 'f32[m, ceil(n/128)]', lse: 'f32[m]', mu: 'f32[m]'}
+rows:
+  mu: mean(x, n)
+  e: exp(x - max(x, n))
+  y: e / sum(e, n) * w
+  scale: max_abs(y, n, 128)
+  lse: log(sum(e, n)) + max(x, n)
+""",
+    # Rows that are read once, and elements that are picked by their places, one of them with more operands.
+    "clusters_once": HEAD
+    + """\
+bounds: [16384]
+threads: 2048
+tensors: {x: 'bf16[m, n]', w: 'f32[n]', label: 'i32[m]', c: f32, lse: 'f32[m]', own: 'f32[m]', other: 'f32[m]'}
+rows:
+  top: max(x, n)
+  lse: log(sum(exp(x - top), n)) + top
+  own: pick(x, label)
+  other: pick(x * w + index(n), c)
+""",
     # Halves of rows, reduced together and alone, with values that are the same for some dims of rows.
     "halves": HEAD
     + """\

@@ -16,13 +16,16 @@ from cutegen.epilogue.program import Assign, EpilogueProgram
 from cutegen.epilogue.tree import (
     Binary,
     Call,
+    Compare,
     Expr,
     Index,
     Name,
+    Number,
     Reduce,
     ReduceOp,
     Slice,
     Stored,
+    Where,
     children,
     is_constant,
     map_children,
@@ -35,12 +38,14 @@ ELEMENTS = ("tile", "row_vector", "index")  # kinds of operands with a value for
 
 @dataclass(frozen=True, slots=True)
 class RowReduction:
-    """name: in `each` of its round what an element contributes, from then on the result. op: exp_sum for the sum of
+    """name: in `each` of its round what an element contributes, from then on the result. place: name of the row's value
+    that is the place of the one element that contributes, or "": all may. op: exp_sum for the sum of
     exp(x - top), top being the maximum of x, which is joined in the same round and stands before it; an element
     contributes x."""
 
     name: str
     op: ReduceOp | Literal["exp_sum"]
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,7 @@ class _Cutter:
                 self.reduced[name], self.level[name] = RowReduction(name, "exp_sum"), self.level[top]
                 self.statements.append(Assign(name, Name(top, inner.span), "local", ""))
                 return Name(name, node.span)
-            self.reduced[name] = RowReduction(name, inner.op)
+            self.reduced[name] = RowReduction(name, inner.op, self.find_place(inner))
             self.level[name] = (not inner.block) + self.level_of(inner.value)
             if inner.block:
                 self.of_blocks.add(name)
@@ -189,6 +194,15 @@ class _Cutter:
                 largest = top in self.reduced and self.reduced[top].op == "max" and top not in self.of_blocks
                 alike = own is not None and self.resolve(own) == self.resolve(x)
                 return top if largest and alike and top not in self.exp_sums else ""
+        return ""
+
+    def find_place(self, node: Reduce) -> str:
+        """The place of the only element that contributes to a sum, if that has a name."""
+        match node.op, node.value:
+            case "sum", Where(Compare("==", Name(index), Name(place)), _, Number(0.0)) if not node.block:
+                indices = [o.name for o in self.program.operands if o.kind == "index"]
+                free = place not in self.elements | self.constants
+                return place if index in indices and free else ""
         return ""
 
     def resolve(self, expr: Expr) -> Expr:
@@ -207,11 +221,7 @@ class _Cutter:
 
     def closure(self, names: Iterable[str], among: Collection[str]) -> tuple[Assign, ...]:
         """The statements, of those named in `among`, that `names` are computed by, in order."""
-        needed = set(names)
-        for s in reversed(self.statements):
-            if s.name in needed and s.name in among:
-                needed.update(reads(s.expr))
-        return tuple(s for s in self.statements if s.name in needed and s.name in among)
+        return needed_for(names, [s for s in self.statements if s.name in among])
 
     def cut(self) -> RowProgram:
         own = [s for s in self.statements if s.name not in self.reduced]
@@ -246,6 +256,15 @@ class _Cutter:
     def bodies(self, level: int, each: Collection[str]) -> tuple[Assign, ...]:
         names = {name for name in self.reduced if self.level[name] == level and name not in self.of_blocks}
         return self.closure(names, {*each, *names})
+
+
+def needed_for(names: Iterable[str], statements: Sequence[Assign]) -> tuple[Assign, ...]:
+    """The statements that these names are computed by, in order."""
+    needed = set(names)
+    for s in reversed(statements):
+        if s.name in needed:
+            needed.update(reads(s.expr))
+    return tuple(s for s in statements if s.name in needed)
 
 
 def read_by(statements: Sequence[Assign]) -> set[str]:

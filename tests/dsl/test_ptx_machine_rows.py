@@ -39,6 +39,8 @@ SHAPES = {
     "over_rows": {"t": 23, "h": 41},
     "only_over_rows": {"m": 41, "n": 520},
     "streamed_over_rows": {"m": 40, "n": 2056},
+    "clusters": {"m": 3, "n": 9992},
+    "clusters_once": {"m": 3, "n": 17000},
     "halves": {"t": 5, "d": 176},
     "pairs": {"t": 5, "h": 3, "d": 112},
     "gated_blocks": {"m": 3, "n": 5920},
@@ -46,7 +48,7 @@ SHAPES = {
     "optional": {"m": 3, "n": 520},
     "parts": {"m": 3, "n": 9200},
 }
-READY = {"all_kinds": ["w"]}
+READY = {"all_kinds": ["w"], "clusters": ["w"]}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -73,6 +75,27 @@ def test_every_tiling_has_the_registers_that_its_ctas_leave_it(name: str) -> Non
     reports = build_kernels([resolve_file(ROOT / "specs" / f"{name}.yaml").resolved], workers=2)
     assert {r.tiling for r in reports if not r.ok} == set()
     assert len(reports) > 5
+
+
+def test_a_maximum_and_picked_elements_of_a_cluster() -> None:
+    """Labels in the first and the last CTA, behind the row and before it, and -inf in all of a CTA's part of a row."""
+    import torch
+
+    plan = load_resolution(resolve_text(FORMS["clusters_once"]), Simulation(sm_count=1)).plan
+    assert plan
+    n = 4104
+    x, w = torch.randn(5, n).bfloat16(), torch.randn(n)
+    x[1, : n // 2] = -torch.inf
+    x[2] = -torch.inf
+    label = torch.tensor([0, n - 1, n, -1, 2056], dtype=torch.int32)
+    lse, own, other = plan.kernel_fn(x, w, label, 4100.0)
+    expected = torch.logsumexp(x.double(), 1)
+    expected[2] = torch.nan
+    torch.testing.assert_close(lse.double(), expected, rtol=1e-6, atol=1e-5, equal_nan=True)
+    inside = (label >= 0) & (label < n)
+    picked = x.gather(1, label.clamp(0, n - 1).long()[:, None])[:, 0].float()
+    assert torch.equal(own, torch.where(inside, picked, 0.0))
+    torch.testing.assert_close(other, x[:, 4100].float() * w[4100] + 4100)
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:

@@ -229,11 +229,14 @@ def test_parts_of_an_sm_have_whole_warps_and_the_registers_for_them() -> None:
     assert (numbers["n3072"].ctas_per_sm, numbers["n4096"].ctas_per_sm, numbers["default"].ctas_per_sm) == (6, 5, 4)
 
 
+LONG = (8192, 12288, 16384, 24576, 32768, 49152, 65536)
+
+
 @pytest.mark.parametrize(
     ("dims", "bounds", "modules"),
     [
-        ("", (128, 256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384), {"kernel", "streamed"}),
-        ("dims: {n: [4096, 262144]}\n", (4096, 6144, 8192, 12288, 16384), {"kernel", "streamed"}),
+        ("", (128, 256, 512, 1024, 1536, 2048, 3072, 4096, 6144, *LONG), {"kernel", "streamed"}),
+        ("dims: {n: [4096, 262144]}\n", (4096, 6144, *LONG), {"kernel", "streamed"}),
         ("dims: {n: 262144}\n", (), {"kernel"}),
         ("dims: {n: [1000, 3000]}\nbounds: [2000]\n", (2000,), {"kernel", "streamed"}),
         ("dims: {n: [8, 8192]}\nbounds: [8192]\n", (8192,), {"kernel"}),
@@ -252,6 +255,38 @@ def test_rows_that_registers_do_not_hold_are_streamed(
     assert streamed == ["default"] * (bounds[-1:] != (resolved.problem.most_columns,))
     for bound, key in zip(bounds, plan.tilings):
         assert plan.dispatch(m=1, n=bound) == key
+
+
+def test_long_rows_have_a_cluster_of_ctas_of_which_an_sm_has_several() -> None:
+    """Of rows that are read once each CTA of a cluster has less, and so are those that are not held."""
+    once = (ROOT / "specs" / "cross_entropy_bf16_sm90a.yaml").read_text()
+    for text, clusters, streamed in (
+        (NORM.replace("dims: {n: [8, 8192]}\n", ""), {16384: 1, 24576: 4, 32768: 4, 65536: 8}, (1024, 1)),
+        (once, {8192: 1, 16384: 2, 32768: 4, 65536: 8}, (256, 8)),
+    ):
+        numbers = {t.numbers.most: t.numbers for t in resolve(text).resolved.tilings}
+        assert {most: numbers[most].cluster for most in clusters} == clusters
+        assert (numbers[0].threads, numbers[0].cluster) == streamed
+        for most, t in numbers.items():
+            assert t.cluster == 1 or t.ctas_per_sm > 1
+            assert not most or t.row_threads * t.vectors * t.vector >= most
+
+
+@pytest.mark.parametrize(
+    ("text", "threads", "said"),
+    [
+        (NORM, 1040, "8 CTAs that share a row cannot have 1040 threads"),
+        (NORM, 16384, "8 CTAs that share a row cannot have 16384 threads"),
+        (NORM + "bounds: []\n", 2048, "are in a cluster of CTAs, and no row is held"),
+        (FORMS["only_over_rows"], 2048, "are in a cluster of CTAs, and what a CTA joins of all rows has all columns"),
+    ],
+)
+def test_threads_that_no_cluster_has_are_refused(text: str, threads: int, said: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        resolve(f"{text}threads: {threads}\n")
+    (found,) = refused.value.diagnostics
+    assert said in found.message
+    assert found.rule == "row-threads"
 
 
 def test_a_call_runs_the_tiling_of_its_rows_whatever_their_number(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from cutlass import Float32, Int32, const_expr
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
-from cutegen.device.activation import exp, round_i8
+from cutegen.device.activation import LOG2_E, exp, round_i8
 from cutegen.device.reduction import IDENTITY, join
 
 WARP = 32
@@ -102,6 +102,12 @@ def indices(at, vector: int):
     return [first + Float32(i) for i in range(vector)]
 
 
+def has_place(at, vector: int, place, inside):
+    """Whether vector `at` of the row, if that is inside of it, has the element whose place is an f32."""
+    first = Float32(at * vector)
+    return inside & (place >= first) & (place < first + Float32(vector))
+
+
 def _here(word):
     """An integer of which the compiler does not know that it was there before."""
     operands = [Int32(word).ir_value()]
@@ -150,8 +156,13 @@ def add(totals, values, inside, ops: tuple):
         totals[i] = join(_joined(op), totals[i], cutlass.select_(inside, Float32(own), Float32(_identity(op))))
         if ops[i + 1 : i + 2] == (EXP_SUM,):
             shift = _finite(totals[i])
-            own = sum((exp(v[i] - shift) for v in each[1:]), exp(each[0][i] - shift))
+            scaled = shift * LOG2_E  # x log2(e) - scaled is one instruction
+            own = sum((_exp_2(v[i] * LOG2_E - scaled) for v in each[1:]), _exp_2(each[0][i] * LOG2_E - scaled))
             totals[i + 1] = totals[i + 1] * exp(before - shift) + cutlass.select_(inside, own, Float32(0.0))
+
+
+def _exp_2(x):
+    return cute.math.exp2(x, fastmath=True)
 
 
 def _finite(top):
@@ -169,16 +180,21 @@ def _identity(op: str) -> float:
 
 
 def join_lanes(totals, lanes: int, ops: tuple):
-    """What so many neighbouring threads of a warp have, joined; all of them get it."""
+    """What so many neighbouring threads of a warp have, joined; all of them get it. Sums of exponentials are made
+    relative to the maximum of all of them first."""
     for i in range(len(ops)):
-        for step in range(lanes.bit_length() - 1):
-            if ops[i] == EXP_SUM:
-                continue
-            own, other = totals[i], cute.arch.shuffle_sync_bfly(totals[i], 1 << step)
-            totals[i] = join(_joined(ops[i]), own, other)
-            if ops[i + 1 : i + 2] == (EXP_SUM,):
-                shift, theirs = _finite(totals[i]), cute.arch.shuffle_sync_bfly(totals[i + 1], 1 << step)
-                totals[i + 1] = totals[i + 1] * exp(own - shift) + theirs * exp(other - shift)
+        before = totals[i]
+        if ops[i] != EXP_SUM:
+            totals[i] = _join_lanes(_joined(ops[i]), before, lanes)
+        if ops[i + 1 : i + 2] == (EXP_SUM,):
+            own = totals[i + 1] * exp(before - _finite(totals[i]))
+            totals[i + 1] = _join_lanes("sum", own, lanes)
+
+
+def _join_lanes(op: str, value, lanes: int):
+    for step in range(lanes.bit_length() - 1):
+        value = join(op, value, cute.arch.shuffle_sync_bfly(value, 1 << step))
+    return value
 
 
 def _join_pairs(op: str, values: list):
@@ -205,6 +221,61 @@ def join_threads(
     a slot again has passed the barrier of the exchange in between, which all reach after they have read the slot.
     inverse: 1 / the elements of a row, for means.
     """
+    _join_cta(totals, smem, slot, thread, threads, ops)
+    _finish(totals, inverse, ops)
+
+
+@cute.jit
+def join_cluster(
+    totals: cute.Tensor,
+    smem: cute.Tensor,
+    peers: cute.Tensor,
+    slot: Int32,
+    inverse: Float32,
+    thread: Int32,
+    threads: cutlass.Constexpr,
+    cluster: cutlass.Constexpr,
+    ops: cutlass.Constexpr,
+):
+    """As `join_threads`, of a row that `cluster` CTAs of so many threads share, `thread` being one of all of these:
+    then each CTA gives the others what it has, which is joined in order of the CTAs. peers: (reductions, cluster,
+    slots)."""
+    member = thread % threads
+    _join_cta(totals, smem, slot, member, threads, ops)
+    if const_expr(cluster > 1):
+        if member < cluster:
+            for i in cutlass.range_constexpr(len(ops)):
+                own = cute.domain_offset((i, thread // threads, slot), peers)
+                _give(own.iterator.toint(), member, totals[i])
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+        _join_members(totals, peers, slot, cluster, ops)
+    _finish(totals, inverse, ops)
+
+
+@cute.jit
+def enter_cluster(cluster: cutlass.Constexpr):
+    """Lets the other CTAs of the cluster know that this one's shared memory is there."""
+    if const_expr(cluster > 1):
+        cute.arch.cluster_arrive_relaxed()
+
+
+@cute.jit
+def await_cluster(cluster: cutlass.Constexpr):
+    """Until all CTAs of the cluster have entered."""
+    if const_expr(cluster > 1):
+        cute.arch.cluster_wait()
+
+
+def _give(address, rank, value):
+    """Stores an f32 in the shared memory of the cluster's CTA `rank`, where `address` is in this CTA's."""
+    operands = [Int32(address).ir_value(), rank.ir_value(), Float32(value).ir_value()]
+    text = "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; st.shared::cluster.f32 [a], $2; }"
+    llvm.inline_asm(None, operands, text, "r,r,f", has_side_effects=True)
+
+
+@cute.jit
+def _join_cta(totals, smem, slot: Int32, thread: Int32, threads: cutlass.Constexpr, ops: cutlass.Constexpr):
     join_lanes(totals, min(threads, WARP), ops)
     if const_expr(threads > WARP):
         if thread % WARP == 0:
@@ -213,18 +284,27 @@ def join_threads(
         cute.arch.barrier(barrier_id=JOINED, number_of_threads=threads)
         warps = const_expr(threads // WARP)
         if const_expr(warps <= FEW_WARPS):
-            for i in cutlass.range_constexpr(len(ops)):
-                own = [smem[i, warp, slot] for warp in range(warps)]
-                if const_expr(ops[i] == EXP_SUM):
-                    shift = _finite(totals[i - 1])
-                    own = [own[warp] * exp(smem[i - 1, warp, slot] - shift) for warp in range(warps)]
-                totals[i] = _join_pairs(_joined(ops[i]), own)
+            _join_members(totals, smem, slot, warps, ops)
         else:
             lane = thread % WARP
             for i in cutlass.range_constexpr(len(ops)):
                 own = smem[i, cutlass.min(lane, warps - 1), slot]
                 totals[i] = cutlass.select_(lane < warps, own, Float32(_identity(ops[i])))
             join_lanes(totals, WARP, ops)
+
+
+def _join_members(totals, smem, slot, members: int, ops: tuple):
+    """What so many warps, or CTAs, have written to a slot, joined in their order."""
+    for i in range(len(ops)):
+        own = [smem[i, member, slot] for member in range(members)]
+        if ops[i] == EXP_SUM:
+            shift = _finite(totals[i - 1])
+            own = [own[member] * exp(smem[i - 1, member, slot] - shift) for member in range(members)]
+        totals[i] = _join_pairs(_joined(ops[i]), own)
+
+
+@cute.jit
+def _finish(totals, inverse: Float32, ops: cutlass.Constexpr):
     for i in cutlass.range_constexpr(len(ops)):
         if const_expr(ops[i] == "mean"):
             totals[i] = totals[i] * inverse

@@ -15,8 +15,10 @@ LEAST_THREADS = 8  # of a row
 HELD_BYTES = 32  # of a tensor's row that a thread has, where a CTA can be as wide: two loads on their way
 FEW_HELD = 4  # vectors of a thread that the compiler computes one after the other where it has no room for more
 FEW_VECTORS, STREAMED_VECTORS = 1, 2  # of a part of a row: where the threads of the GPU have one each, and elsewhere
+LONE_THREADS, PART_THREADS = 512, 256  # of a row in one CTA, and in each of a cluster, where longer rows have one
+MOST_CLUSTER = 8  # CTAs
 CTA_THREADS = 128  # of rows or parts that take fewer and exchange nothing by shared memory: a CTA has several of them
-LONG_THREADS = 1024  # of a row that is not held, where others are, or where nothing else is decided
+LONG_THREADS = MOST_CTA_THREADS = 1024  # of a row that is not held, where others are, or where nothing else is decided
 OWN_REGISTERS, ROUND_REGISTERS = 22, 4  # of a thread, for indices and totals, and for each further round
 LEAST_ROUND_REGISTERS = 2  # that a further round takes more where vectors are computed one after the other
 FEW_WARPS = 8  # of a row: totals of more take registers that reductions over rows need
@@ -25,8 +27,9 @@ MOST_REGISTERS, REGISTER_FILE, REGISTER_STEP = 255, 65536, 8
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Every knob with a value. threads: of the longest rows that are held. bounds: extents up to which rows have a
-    kernel of their own, ascending; longer ones are not held. Empty where rows are not reduced."""
+    """Every knob with a value. threads: of the longest rows that are held; more than a CTA has: in a cluster of CTAs.
+    bounds: extents up to which rows have a kernel of their own, ascending; longer ones are not held. Empty where rows
+    are not reduced."""
 
     threads: int
     bounds: tuple[int, ...]
@@ -37,13 +40,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RowShare:
-    """How one kernel of a candidate shares out rows: `threads` for each, of which a CTA has `rows`; `vectors` of each
-    tensor a thread. prefetch: those of the next row as well."""
+    """How one kernel of a candidate shares out rows: `threads` for each, of which a CTA has `rows`, or in each of
+    `cluster` CTAs; `vectors` of each tensor a thread. prefetch: those of the next row as well."""
 
     threads: int
     rows: int
     vectors: int
     prefetch: bool
+    cluster: int = 1
 
 
 def least_vectors(problem: RowProblem) -> int:
@@ -77,13 +81,22 @@ def fit_threads(problem: RowProblem, vectors: int) -> int:
 def find_instance(problem: RowProblem, c: Candidate, columns: int | None = None, vectors: int = 0) -> RowShare:
     """columns: bound of the rows; by default those of the longest. vectors: of a thread, where rows are not held."""
     vectors = vectors or count_vectors(problem, c)
-    threads = c.threads
+    threads, lone = c.threads, PART_THREADS if problem.read_once else LONE_THREADS
     if columns is not None:
         loads = -(-columns // problem.step)
-        vectors = min(vectors, max(least_vectors(problem), -(-loads // threads)))
+        most = lone if has_clusters(c) else threads
+        vectors = min(vectors, max(least_vectors(problem), -(-loads // most)))
         threads = min(threads, fit_threads(problem, -(-loads // vectors)))
+    if has_clusters(c) and threads > lone:
+        cluster = next(n for n in (2, 4, MOST_CLUSTER) if n == MOST_CLUSTER or threads <= n * PART_THREADS)
+        return RowShare(-(-threads // (WARP * cluster)) * WARP, 1, vectors, c.prefetch, cluster)
     alone = threads <= WARP or not problem.held
     return RowShare(threads, max(1, CTA_THREADS // threads) if alone else 1, vectors, c.prefetch)
+
+
+def has_clusters(c: Candidate) -> bool:
+    """Whether the longest rows that are held have a cluster of CTAs each."""
+    return c.threads > MOST_CTA_THREADS
 
 
 def early_columns(problem: RowProblem, c: Candidate) -> tuple[Operand, ...]:
@@ -104,7 +117,9 @@ def asked_for(problem: RowProblem, c: Candidate) -> tuple[Operand, ...]:
 
 def find_streamed(problem: RowProblem, c: Candidate) -> RowShare:
     """Of rows that are not held. Many threads have each, so that those that an SM has at once stay in L2 from round to
-    round."""
+    round; where there is one round alone, a cluster of CTAs, of which an SM has several."""
+    if has_clusters(c) and problem.read_once:
+        return RowShare(c.threads // MOST_CLUSTER, 1, 2 * STREAMED_VECTORS, False, MOST_CLUSTER)
     threads = LONG_THREADS if c.bounds else c.threads
     share = RowShare(threads, max(1, CTA_THREADS // threads) if threads <= WARP else 1, STREAMED_VECTORS, False)
     while c.bounds and count_registers(problem, share) > most_registers(share):
@@ -126,7 +141,7 @@ def count_registers(problem: RowProblem, i: RowShare) -> int:
         for o in problem.operands("tile", "row_vector")
     )
     tensors = sum(isinstance(a, TensorArg) for a in (*problem.inputs, *problem.outputs))
-    own = OWN_REGISTERS + tensors + ROUND_REGISTERS * _further_rounds(problem)
+    own = OWN_REGISTERS + tensors + ROUND_REGISTERS * (_further_rounds(problem) + problem.read_once)
     over_rows = len(problem.program.reductions) * problem.vector * (2 * i.vectors - 1)
     over_rows += max(0, i.threads // WARP - FEW_WARPS) if over_rows else 0
     return own + problem.vector * max(1, i.vectors - 1) + held + over_rows

@@ -92,6 +92,19 @@ class RowProblem:
         return cut_rounds(self.computed, (*self.dims, *self.kinds), online=True)
 
     @property
+    def read_once(self) -> bool:
+        """Whether a row is read no more when its reductions are joined, in one round, though a maximum be among them
+        that exponentials are relative to."""
+        cut = self.streamed_cut
+        reduced = sum(bool(r.reduced) for r in cut.rounds)
+        return reduced == 1 and not (cut.blocks or cut.after or self.program.reductions)
+
+    @property
+    def held_cut(self) -> RowProgram:
+        """Of rows that are held."""
+        return self.streamed_cut if self.read_once else self.cut
+
+    @property
     def held(self) -> bool:
         """Whether a row has to be in registers as a whole, because it is read again after a reduction, or because its
         elements are joined with those of other rows."""

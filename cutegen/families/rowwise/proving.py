@@ -59,9 +59,9 @@ class RowProving:
         for key, t in plan.tilings.items():
             streamed = plan.summed and not t.most
             rows = max(SMALL, _turns(t, sms)) if plan.prefetch and not streamed else 3 if streamed else SMALL
-            two = t.threads * t.vector * (1 + plan.halved) + 1
+            two = t.row_threads * t.vector * (1 + plan.halved) + 1
             yield Problem("a thread has two loads", _legal(plan, 2, two, key), key, ("numerics",))
-            most = (t.threads * t.vectors + streamed) * t.vector * (1 + plan.halved)
+            most = (t.row_threads * t.vectors + streamed) * t.vector * (1 + plan.halved)
             modes: tuple[Mode, ...] = (*SEVERAL, "alias") if plan.aliases else SEVERAL
             yield Problem("several turns of a CTA", _legal(plan, rows, most - 1, key), key, modes)
 
@@ -76,7 +76,7 @@ class RowProving:
         if element is None:
             return "thread 0"
         number, lane = divmod(element, tiling.vector)
-        turn, thread = divmod(number, tiling.threads)
+        turn, thread = divmod(number, tiling.row_threads)
         return f"element {lane} of load {turn % tiling.vectors} of thread {thread}"
 
     def list_baselines(self, plan: RowPlan) -> Iterator[Baseline]:

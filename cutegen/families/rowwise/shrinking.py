@@ -41,7 +41,7 @@ class RowShrinking:
 def _width(plan: RowPlan, key: str) -> int:
     """Elements of a row that its threads load at once."""
     tiling = plan.tilings[key]
-    return int(tiling.threads * tiling.vector)
+    return int(tiling.row_threads * tiling.vector)
 
 
 SHRINKING: Shrinking = RowShrinking()

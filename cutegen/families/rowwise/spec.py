@@ -66,7 +66,8 @@ class RowSpec(TensorSpec):
         "rows, are multiples of it. auto: 16 bytes of the widest tensor, or what divides a constant extent."
     )
     threads: Positive | Auto = knob(
-        "Threads of one of the longest rows that registers hold, or of a part of a row that is not reduced."
+        "Threads of one of the longest rows that registers hold, or of a part of a row that is not reduced. More than "
+        "1024, a multiple of 256 up to 8192, are those of a cluster of 8 CTAs."
     )
     bounds: Annotated[list[Positive], AfterValidator(tuple)] | Auto = knob(
         "Rows of up to each of these extents, which ascend, have a kernel of their own, with as many threads as they "

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cutegen.epilogue import Assign, Operand, Output
-from cutegen.epilogue.rounds import Round, RowProgram, RowReduction, read_by
-from cutegen.epilogue.row_source import divided_lines, element_lines, row_torch_lines, row_value_lines
+from cutegen.epilogue import Operand, Output
+from cutegen.epilogue.rounds import RowReduction
+from cutegen.epilogue.row_source import divided_lines, row_torch_lines
 from cutegen.epilogue.source import imports_of, torch_functions
-from cutegen.epilogue.tree import Binary, Name, Pairing, walk
+from cutegen.epilogue.tree import Pairing
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, known_extent, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.optional_operands import list_omissions
@@ -17,6 +17,7 @@ from cutegen.families.plan_text import TilingsText, tilings_text
 from cutegen.families.resolved import ResolvedTiling
 from cutegen.families.rowwise.candidate import asked_for, early_columns
 from cutegen.families.rowwise.problem import RowProblem, first_number
+from cutegen.families.rowwise.round_text import RoundText, RowFunctionText, find_inverses, function_text, round_text
 from cutegen.families.single import SingleKernel
 from cutegen.families.tensor_problem import dtype_of
 from cutegen.model.kernel import KernelModel
@@ -24,45 +25,6 @@ from cutegen.render.environment import render_template
 from cutegen.render.layout import import_order, statement
 from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg, divided
 from cutegen.runtime.rowwise.plan import SCRATCH, RowTiling
-
-
-@dataclass(frozen=True, slots=True)
-class RowFunctionText:
-    """A function of f32 values in the kernel module. reads: its parameters; elements: those with a value for each
-    element; scalars: those that a call passes by value. gives: what it returns."""
-
-    name: str
-    summary: str
-    reads: tuple[str, ...]
-    elements: tuple[str, ...]
-    scalars: tuple[str, ...]
-    lines: tuple[str, ...]
-    gives: tuple[str, ...]
-
-    @property
-    def statements(self) -> tuple[str, ...]:
-        return tuple(statement(line, indent=4) for line in self.lines)
-
-    def targets(self, form: str) -> str:
-        """What its results are assigned to; form: with a place for the name."""
-        return ", ".join(form % name for name in self.gives)
-
-    def arguments(self, index: str) -> str:
-        """Of a call for element `index` of what a thread has."""
-        places = {**{name: f"v_{name}" for name in self.reads}, **{name: name for name in self.scalars}}
-        places |= {name: f"{name}_values[{index}]" for name in self.elements}
-        return ", ".join(places[name] for name in self.reads)
-
-
-@dataclass(frozen=True, slots=True)
-class RoundText:
-    """number: of the round, or `block`. each: None where nothing is reduced. ops: of the reductions; once: None where
-    nothing is computed of them."""
-
-    number: str
-    each: RowFunctionText | None
-    ops: tuple[str, ...]
-    once: RowFunctionText | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +60,8 @@ class RowKernelText:
     before the kernel in front starts, and the others; asked_for: inputs whose next row L2 loads meanwhile; index: the
     name of an element's place, "" where none is read. stored, stored_rows: names of outputs with a value for each
     element, and for each row; stored_blocks: for each block, which `lanes` threads have; sums: those that are
-    reductions over rows. exchanges: whether warps exchange totals by shared memory. imports: of functions.
+    reductions over rows. exchanges: whether warps exchange totals by shared memory. clusters: whether CTAs of a cluster
+    may share a row; row_threads: those of a row in all of them. imports: of functions.
     """
 
     name: str
@@ -134,6 +97,8 @@ class RowKernelText:
     reductions: int
     exchanges: bool
     held: bool
+    clusters: bool
+    row_threads: str
     streamed: bool
     prefetch: bool
     pdl_wait: bool
@@ -229,20 +194,24 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
     """Of the module that a tiling is an instance of."""
     p: RowProblem = resolved.problem.of_tiling(tiling.name)
     held = p.held and tiling.numbers.most > 0
-    cut = p.cut if held else p.streamed_cut
+    cut = p.held_cut if held else p.streamed_cut
+    clusters = any(t.module == tiling.module and t.numbers.cluster > 1 for t in resolved.tilings)
     args = (*p.inputs, *p.outputs)
     tensors = [a for a in args if isinstance(a, TensorArg)]
     scratch = SCRATCH if p.computed.reductions else ()
-    inverses = _inverses(p, cut)
-    rounds = tuple(_round(p, str(number), r, inverses) for number, r in enumerate(cut.rounds, first_number(cut)))
+    inverses = find_inverses(p, cut)
+    rounds = tuple(round_text(p, str(number), r, inverses) for number, r in enumerate(cut.rounds, first_number(cut)))
     stored = tuple(o.name for o in p.computed.outputs if o.name in p.elements)
     sums = tuple(RowReduction(r.name, r.op) for r in p.computed.reductions)
     gives = (*stored, *(r.name for r in sums))
     lines = divided_lines(p.computed, cut.after, inverses)
-    after = _function(p, "finish", "The outputs at one element.", lines, cut.after, gives, inverses) if gives else None
-    blocks = _round(p, "block", cut.blocks, inverses) if cut.blocks else None
+    after = (
+        function_text(p, "finish", "The outputs at one element.", lines, cut.after, gives, inverses) if gives else None
+    )
+    blocks = round_text(p, "block", cut.blocks, inverses) if cut.blocks else None
     parts = (*rounds, blocks) if blocks else rounds
-    functions = [f for r in parts for f in (r.each, r.once) if f] + ([after] if after else [])
+    functions = [f for r in parts for f in (r.each, *(x.each for x in r.picks), r.once) if f]
+    functions += [after] if after else []
     vectors = p.operands("row_vector")
     early = early_columns(p, resolved.candidate) if held else ()
     split = p.halved and not p.interleaved
@@ -293,6 +262,8 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
         reductions=max((len(r.ops) for r in rounds), default=0),
         exchanges=any(region.name == "totals" for region in tiling.model.smem),
         held=held,
+        clusters=clusters,
+        row_threads="t.row_threads" if clusters else "t.threads",
         streamed=p.held and not held,
         prefetch=resolved.candidate.prefetch and held,
         pdl_wait=resolved.candidate.pdl_wait,
@@ -327,57 +298,3 @@ def _fake_argument(p: RowProblem, arg: TensorArg) -> FakeArgument:
     rows = tuple(known_extent(d, p.dims[d]) for d in arg.dims[:-1])
     multiple = dtype.fit(arg.align) if arg.multiple > 1 or arg.padded else 1
     return FakeArgument(p.describe(arg), dtype.cutlass, (*rows, last), arg.contiguous, arg.align, multiple)
-
-
-def _inverses(p: RowProblem, cut: RowProgram) -> dict[str, str]:
-    """By stored value of a row or block that outputs are divided by, the name of its inverse: such quotients are exact,
-    so that they are those of whoever multiplies by the value again."""
-    stored = {o.name for o in p.computed.outputs if o.name not in p.elements}
-    stored |= {o.name for o in p.computed.block_outputs}
-    nodes = [node for s in cut.after for node in walk(s.expr)]
-    by = [n.right.name for n in nodes if isinstance(n, Binary) and n.op == "/" and isinstance(n.right, Name)]
-    taken = {*p.names}
-    return {
-        name: next(n for i in range(64) if (n := f"inverse_{name}{'_' * i}") not in taken)
-        for name in by
-        if name in stored
-    }
-
-
-def _round(p: RowProblem, number: str, r: Round, inverses: Mapping[str, str]) -> RoundText:
-    names = tuple(x.name for x in r.reduced)
-    listed = ", ".join(names)
-    each = _elements(p, f"reduce_{number}", f"What one element contributes to {listed}.", r.each, names)
-    own = {name: inverse for name, inverse in inverses.items() if name in (*r.gives, *names)}
-    lines = (*row_value_lines(p.computed, r.once), *(f"{i} = exact_inverse({name})" for name, i in own.items()))
-    summary = f"What has one value for the {'block' if number == 'block' else 'row'}."
-    gives = (*r.gives, *own.values())
-    once = _function(p, f"compute_{number}", summary, lines, r.once, gives, also=[n for n in own if n in names])
-    return RoundText(number, each if names else None, tuple(x.op for x in r.reduced), once if gives else None)
-
-
-def _elements(
-    p: RowProblem, name: str, summary: str, statements: tuple[Assign, ...], gives: tuple[str, ...]
-) -> RowFunctionText:
-    return _function(p, name, summary, element_lines(p.computed, statements), statements, gives)
-
-
-def _function(
-    p: RowProblem,
-    name: str,
-    summary: str,
-    lines: tuple[str, ...],
-    statements: tuple[Assign, ...],
-    gives: Iterable[str],
-    inverses: Mapping[str, str] | None = None,
-    also: Iterable[str] = (),
-) -> RowFunctionText:
-    """also: what its lines read and its statements may not."""
-    read = read_by(statements) | {*also}
-    read |= {inverse for name, inverse in (inverses or {}).items() if name in read}
-    order = [o.name for o in p.computed.operands]
-    reads = (*(name for name in order if name in read), *sorted(read.difference(order)))
-    scalars = tuple(o.name for o in p.operands("host_scalar") if o.name in read)
-    return RowFunctionText(
-        name, summary, reads, tuple(n for n in reads if n in p.elements), scalars, lines, tuple(gives)
-    )

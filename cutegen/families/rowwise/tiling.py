@@ -10,18 +10,19 @@ from typing import Any
 
 from cutegen.arch import Device
 from cutegen.arch.architecture import SM_THREADS, Arch
-from cutegen.diagnostics import Rule
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.decide import Choice
 from cutegen.families.knobs import Knob, boolean, integer, word
 from cutegen.families.optional_operands import list_omissions, suffix
 from cutegen.families.pdl import PDL_TRIGGER, PDL_TRIGGERS, PDL_WAIT, WHY_WAIT, why_trigger
-from cutegen.families.refusal import Objection, RuleBook
 from cutegen.families.resolved import ResolvedTiling, When
 from cutegen.families.rowwise.candidate import (
     CTA_THREADS,
     FEW_VECTORS,
     LONG_THREADS,
+    MOST_CLUSTER,
+    MOST_CTA_THREADS,
+    PART_THREADS,
     REGISTER_FILE,
     WARP,
     Candidate,
@@ -35,15 +36,16 @@ from cutegen.families.rowwise.candidate import (
     find_instance,
     find_streamed,
     fit_threads,
+    has_clusters,
     is_streamed,
     least_threads,
     least_vectors,
     most_ctas,
-    most_registers,
 )
 from cutegen.families.rowwise.problem import RowProblem, describe_problem
 from cutegen.families.rowwise.rounds_section import explain_rounds
 from cutegen.families.rowwise.text import render_kernel
+from cutegen.families.rowwise.tiling_rules import RULES
 from cutegen.families.section import Section
 from cutegen.families.single import NAME, Numbers, SingleKernel, SingleTiling
 from cutegen.families.tensor_problem import VECTOR_BYTES
@@ -64,90 +66,12 @@ KNOBS = (
     Knob("pdl_wait", "pdl.wait", boolean),
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
 )
-RULES = RuleBook()
 SLOTS = 2  # of exchanges, used in turn
 AUTO_THREADS = 256  # a CTA of more only where a row needs its registers: 8% faster than 512 on an H100, rows of 7168
 FEW = "few"  # the tiling of calls that have a thread of the GPU for each vector
 ELEMENTS = "elements"  # of a call
 STREAMED = "streamed"  # the module of kernels of rows that are not held, next to that of those that are
 MOST_HELD = 1 << 16  # elements of rows of any extent: those that registers may hold
-
-
-@RULES.declare_form(
-    Rule(
-        "row-threads",
-        "a row has whole warps, or a power of two of threads of one",
-        "What a row is reduced to is joined by shuffles of a warp, then by its warps. Neighbouring threads of a warp "
-        "have a block between them.",
-        "threads: 100",
-    ),
-    "threads",
-)
-def check_threads(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | None:
-    least = least_threads(problem)
-    if c.threads in (least << i for i in range(5)) or (c.threads % WARP == 0 and c.threads <= arch.max_threads):
-        return None
-    parts = ", ".join(str(least << i) for i in range(5) if least << i < WARP)
-    whole = f"a multiple of {WARP} up to {arch.max_threads}"
-    return f"a row cannot have {c.threads} threads", f"use {f'{parts} or ' if parts else ''}{whole}"
-
-
-@RULES.declare_form(
-    Rule(
-        "row-bounds",
-        "bounds of rows ascend to that of the extent at most, and rows that are not reduced have none",
-        "Rows of up to each bound have a kernel of their own, with as many threads as they need. Those that are longer "
-        "than the last one are loaded again in each round.",
-        "dims: {n: [8, 8192]}\nbounds: [4096, 1024]",
-    ),
-    "bounds",
-)
-def check_bounds(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if not problem.held:
-        return ("rows that are not reduced are computed part by part", "drop it") if c.bounds else None
-    bounds, most = list(c.bounds), problem.most_columns
-    if bounds != sorted({*bounds}):
-        return f"{bounds} does not ascend", "sort it"
-    if bounds and most is not None and bounds[-1] > most:
-        return f"{bounds} goes beyond {most}, the bound of {problem.columns}", f"end it with {most}"
-    return None
-
-
-@RULES.declare_form(
-    Rule(
-        "row-prefetch",
-        "only rows that are reduced are prefetched",
-        "Parts of rows that are not reduced have a CTA each, which the device starts when it has room for it.",
-        "tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]'}\nrows: {y: 2 * x}\nprefetch: true",
-    ),
-    "prefetch",
-)
-def check_prefetch(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | None:
-    return None if problem.held or not c.prefetch else ("a CTA has one part of a row", "drop it")
-
-
-@RULES.declare_fit(
-    Rule(
-        "row-registers",
-        "a row that is reduced fits in the registers of a CTA",
-        "What follows a reduction reads the row again, which threads hold as it was loaded, next to f32 values of what "
-        "they compute. Rows longer than the last of `bounds` are not held.",
-        "dims: {n: 16384}\nbounds: [16384]\nthreads: 32",
-    ),
-    "threads",
-    "bounds",
-    "prefetch",
-)
-def check_registers(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if not c.bounds:
-        return None
-    i = find_instance(problem, c)
-    need, have = count_registers(problem, i), most_registers(i)
-    if need <= have:
-        return None
-    row = f"a row of {c.bounds[-1]} elements{' and the next one' * i.prefetch}"
-    remedy = f"use more threads, {'prefetch: false, ' * i.prefetch}or a smaller last bound"
-    return f"{c.threads} threads take {need} registers each for {row}; a thread has {have}", remedy
 
 
 def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Iterator[Choice]:
@@ -205,6 +129,8 @@ def _held(problem: RowProblem, fixed: Mapping[str, Any], longest: int, arch: Arc
         return alone[c], -c.threads * alone[c]
 
     for c in sorted(found, key=rank):
+        if has_clusters(c) and alone[c] and "threads" not in fixed:
+            continue  # CTAs that wait for each other, and none meanwhile that loads
         if "bounds" not in fixed:
             c = replace(c, bounds=_shares(problem, c, longest))
         why = {"threads": f"a thread holds {count_vectors(problem, c)} vectors of each tensor"}
@@ -219,7 +145,12 @@ def _thread_counts(problem: RowProblem, most: int, arch: Arch) -> list[int]:
     while (first := fit_threads(problem, -(-loads // vectors))) > AUTO_THREADS:
         vectors += 1
     more = (fit_threads(problem, -(-loads // v)) for v in range(vectors - 1, 0, -1))
-    return [first, *(threads for threads in dict.fromkeys(more) if first < threads <= arch.max_threads)]
+    counts = [first, *(threads for threads in dict.fromkeys(more) if first < threads <= arch.max_threads)]
+    if not problem.program.reductions:
+        step, least = WARP * MOST_CLUSTER, least_vectors(problem)
+        shared = (-(-loads // (v * step)) * step for v in (2 * least, least))
+        counts += [threads for threads in shared if MOST_CTA_THREADS < threads <= MOST_CTA_THREADS * MOST_CLUSTER]
+    return counts
 
 
 def _least_columns(problem: RowProblem) -> int:
@@ -250,7 +181,7 @@ def describe(problem: RowProblem, c: Candidate) -> Numbers:
 
 def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numbers:
     """most: columns of a row, or elements of a call, that it is for; 0: any."""
-    rounds = (problem.cut if most else problem.streamed_cut).rounds
+    rounds = (problem.held_cut if most else problem.streamed_cut).rounds
     reductions = max((len(r.reduced) for r in rounds), default=0)
     totals = reductions * max(1, i.threads // WARP) * SLOTS if max(c.threads, i.threads) > WARP else 0
     sources = {
@@ -273,8 +204,13 @@ def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numb
             SmemField("ticket", I32, 2, "2", "what this CTA joins, and how many CTAs wait for each other"),
             SmemField("joined", F32, joined, source, "what each warp of a team has joined"),
         )
+    if has_clusters(c) and (most or problem.read_once):
+        sources["cluster"] = f"CTAs of up to {PART_THREADS} threads, or {MOST_CLUSTER}"
+        sources["smem_bytes"] += f" + {reductions} reductions x cluster x {SLOTS} slots x f32"
+        peers, source = reductions * i.cluster * SLOTS, f"{reductions * SLOTS} * t.cluster"
+        fields += (SmemField("peers", F32, peers, source, "f32 total of each reduction and CTA of the cluster"),)
     size = sum(field.bytes for field in fields)
-    numbers = RowTiling(i.threads, i.rows, problem.vector, i.vectors, most, count_ctas(problem, i), size)
+    numbers = RowTiling(i.threads, i.rows, problem.vector, i.vectors, most, count_ctas(problem, i), size, i.cluster)
     return Numbers(numbers, sources, fields)
 
 
@@ -352,7 +288,14 @@ class RowKernels(SingleTiling):
         for tiling in resolved.tilings:
             t, own = tiling.numbers, p.of_tiling(tiling.name)
             flying = bytes_in_flight(own, RowShare(t.threads, t.rows, t.vectors, c.prefetch and t.most > 0))
-            numbers = (t.threads, t.rows, f"{t.vectors} x {t.vector}", t.ctas_per_sm, f"{flying / 1024:.4g} KiB")
+            rows_of_cta = t.rows if t.cluster == 1 else f"1/{t.cluster}"
+            numbers = (
+                t.row_threads,
+                rows_of_cta,
+                f"{t.vectors} x {t.vector}",
+                t.ctas_per_sm,
+                f"{flying / 1024:.4g} KiB",
+            )
             omitted = [a.name for a in p.inputs if a not in own.inputs]
             rows.append((tiling.name, when.get(tiling.name) or f"without {', '.join(omitted)}", *map(str, numbers)))
         line = "the first that holds; bytes are of rows, when all threads of an SM wait for theirs"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 from cutegen.runtime.accuracy import Tolerance, tolerance
 from cutegen.runtime.arguments import Argument, ScalarArg, TensorArg, complete_dims, tensor_bytes
+from cutegen.runtime.base import SILENT
 from cutegen.runtime.scratch import OwnScratch, check_scratch, make_scratch
 from cutegen.runtime.tensor_plan import TensorPlan
 
@@ -26,10 +27,10 @@ UNLIMITED = 1 << 16  # SMs that a launch is passed whose CTAs have one row, or p
 
 @dataclass(frozen=True, slots=True)
 class RowTiling:
-    """threads: of a row, or of a part of one. rows: that a CTA has at once. vector: elements of one load or store.
-    vectors: of each tensor that a thread has at once. most: columns of a row that is reduced, else elements of a call,
-    up to which it runs; 0: any. ctas_per_sm: CTAs that an SM has room for. smem_bytes: size of SharedStorage, 0 where
-    there is none."""
+    """threads: of a row, or of a part of one, in each of `cluster` CTAs that share it. rows: that a CTA has at once.
+    vector: elements of one load or store. vectors: of each tensor that a thread has at once. most: columns of a row
+    that is reduced, else elements of a call, up to which it runs; 0: any. ctas_per_sm: CTAs that an SM has room for.
+    smem_bytes: size of SharedStorage, 0 where there is none."""
 
     threads: int
     rows: int
@@ -38,6 +39,12 @@ class RowTiling:
     most: int
     ctas_per_sm: int
     smem_bytes: int
+    cluster: int = field(default=1, metadata=SILENT)
+
+    @property
+    def row_threads(self) -> int:
+        """In all CTAs of a cluster."""
+        return self.threads * self.cluster
 
 
 def lines_of(threads: int, rows: int, most: int) -> int:
