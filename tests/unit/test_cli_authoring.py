@@ -26,7 +26,7 @@ GOOD = PLAIN + "epilogue:\n  d: relu(acc)\n"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CUTEGEN_TRACEBACK", raising=False)
-    Path("good.yaml").write_text(GOOD)
+    Path("good.yaml").write_text(GOOD + "portfolio: 1\n")
     Path("bad.yaml").write_text(GOOD.replace("relu", "rely") + "pipeline: {stage: 4}\n")
     Path("good.lock.yaml").write_text("")
     return tmp_path

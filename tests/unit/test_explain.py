@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gemm_specs import FP8, FUSED, OFFSETS, PLAIN
+from gemm_specs import ALONE, FP8, FUSED, OFFSETS, PLAIN
 from mla_specs import MLA, PAIRED
 
 from cutegen.cli import main
@@ -86,12 +86,12 @@ def test_what_a_wish_leaves_alone_of_the_core_stays_as_the_lock_has_it(
     explain: Callable[..., str], tmp_path: Path
 ) -> None:
     spec = tmp_path / "product.yaml"
-    spec.write_text(PLAIN)
+    spec.write_text(ALONE)
     assert main(["lock", str(spec)]) == 0
     text = lock_path(spec).read_text()
     assert "tiling.split_k: {value: 1," in text
     lock_path(spec).write_text(text.replace("tiling.split_k: {value: 1,", "tiling.split_k: {value: 2,"))
-    (section,) = json.loads(explain(PLAIN, "--why-not", "stages=3", "--json").partition("\n")[2])
+    (section,) = json.loads(explain(ALONE, "--why-not", "stages=3", "--json").partition("\n")[2])
     assert [row["name"] for row in section["table"]] == ["pipeline.stages", "SMEM bytes"]
 
 

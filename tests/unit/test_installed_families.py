@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gemm_specs import ALONE
 from op_packages import install, on_path
 
 from cutegen.cli import main
@@ -87,7 +88,7 @@ def test_a_family_is_listed_without_an_import_and_loaded_by_name(
 
 def test_help_and_built_in_families_read_no_metadata(site: Path) -> None:
     offer(site, "raise SystemExit('imported')")
-    (Path.cwd() / "gemm.yaml").write_text((ROOT / "specs" / "gemm_bf16_sm90a.yaml").read_text())
+    (Path.cwd() / "gemm.yaml").write_text(ALONE)
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from cutegen import distributions; from cutegen.cli import main\n"

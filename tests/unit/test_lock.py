@@ -371,7 +371,7 @@ def test_writing_leaves_no_temporary_files(spec: Path) -> None:
 
 def test_a_lock_keeps_how_often_sums_are_promoted(tmp_path: Path) -> None:
     path = tmp_path / "fp8.yaml"
-    path.write_text(FP8)
+    path.write_text(FP8 + "portfolio: 1\n")
     write_lock(path)
     assert values(resolve_file(path))["accumulate.promote_every"] == 4
     relock(path, "accumulate.promote_every: {value: 4", "accumulate.promote_every: {value: never")

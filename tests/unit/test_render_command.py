@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gemm_specs import PLAIN
+from gemm_specs import ALONE
 
 from cutegen.cli import main
 
@@ -23,7 +23,7 @@ NAMES = {"__init__.py", "__main__.py", "kernel.py", "plan.py"}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "plain.yaml").write_text(PLAIN + "portfolio: 1\n")  # one kernel module
+    (tmp_path / "plain.yaml").write_text(ALONE)  # one kernel module
     return tmp_path
 
 
@@ -109,7 +109,7 @@ def test_a_missing_lock_is_refused_where_it_must_hold(folder: Path, capsys: pyte
 
 def test_two_specs_of_one_name(folder: Path, capsys: pytest.CaptureFixture) -> None:
     (folder / "other").mkdir()
-    (folder / "other" / "plain.yaml").write_text(PLAIN + "pipeline: {stages: 3}\n")
+    (folder / "other" / "plain.yaml").write_text(ALONE + "pipeline: {stages: 3}\n")
     assert main(["render", "plain.yaml", "other/plain.yaml"]) == 1
     assert "other/plain.yaml and plain.yaml are both named `plain`" in capsys.readouterr().err
     assert "stages=4" in (folder / "generated" / "plain" / "plan.py").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gemm_specs import PLAIN
+from gemm_specs import ALONE, PLAIN
 
 from cutegen.diagnostics import CutegenError, SpecError
 from cutegen.resolve import resolve_file
@@ -116,7 +116,7 @@ def test_hyphens_of_a_file_name_are_underscores_of_the_kernels(tmp_path: Path) -
         ("cutegen: 1\nkernel: gemm\narch: sm_90a\na: &x 1\nb: !t 2\n", ["spec-name", "yaml-tag", "yaml-anchor"]),
         (PLAIN.replace("k]", "k").replace("cutegen: 1", "cutegen: 2"), ["spec-name", "bad-value", "tensor-syntax"]),
         (PLAIN + "tiling: {tile: [64, 24, 30]}\n", ["spec-name", "tile-k"]),
-        (PLAIN, ["spec-name"]),
+        (ALONE, ["spec-name"]),
     ],
     ids=["text", "keys", "rules", "name"],
 )

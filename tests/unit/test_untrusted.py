@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gemm_specs import PLAIN
+from gemm_specs import ALONE, PLAIN
 from op_packages import DEVICE, FILES, OPS, install, on_path
 
 from cutegen.cli import main
@@ -18,7 +18,7 @@ from cutegen.epilogue import Unusable, find_installed, load_op
 from cutegen.files import write_text
 from cutegen.roots import ROOTS, read_file, stay_inside
 
-OP = PLAIN + "epilogue: {d: softsign(acc)}\n"
+OP = ALONE + "epilogue: {d: softsign(acc)}\n"
 
 
 @pytest.fixture
