@@ -78,7 +78,7 @@ HELD = {
     "files with the knob tiling.raster.group": 12,
     "files with the knob pipeline.epilogue_stages": 21,
     "files with the knob pdl": 65,
-    "files with the feature split_k": 23,
+    "files with the feature split_k": 26,
     "files with the feature gather": 88,
     "files with the feature groups": 99,
     "files with the feature block_scales": 19,
@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 72052,
-    "lines of templates/": 7400,
+    "lines of cutegen/": 72163,
+    "lines of templates/": 7460,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -286,6 +286,10 @@ OF_BOTH = gemm_specs.PLAIN.replace("  d:", "  r: f32[m]\n  c: f32[n]\n  d:")
 OF_BOTH += "epilogue: {r: 'sum(acc, n)', c: 'max(acc, m)', d: acc}\n"
 GEMM += [OF_BOTH.replace("sm_90a", "sm_100a"), GATED_BLOCKED]
 GEMM += [gemm_specs.PLAIN.replace("sm_90a", "sm_100a") + "scheduler: clc\ntiling: {cluster: [1, 1]}\n"]
+IN_PARTS = gemm_specs.PLAIN.replace("sm_90a", "sm_100a").replace(
+    "  d: bf16[m, n]", "  c: bf16[m, n/2]\n  d: bf16[m, n/2]"
+)
+GEMM += [IN_PARTS + "epilogue: {d: 'acc[:, :n/2] * acc[:, n/2:] + c'}\ntiling: {split_k: 2}\n"]
 # With what else `auto` takes for other extents: several modules, and tilings that a call chooses among.
 PORTFOLIOS = (
     gemm_specs.PLAIN,

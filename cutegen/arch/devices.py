@@ -3,10 +3,11 @@
 The rates are those of `runtime/device_rates.py`, which generated plans read as well.
 
 Facts of devices that nobody measured were written down without the vendor's documents at hand: check them before you
-rely on them. Where they are published: NVIDIA RTX Blackwell GPU Architecture white paper, table of
-GeForce RTX 5090; NVIDIA RTX PRO Blackwell GPU Architecture white paper, RTX PRO 6000 Workstation Edition; NVIDIA DGX
-Spark user guide, "Hardware Overview" (6,144 CUDA cores, 128 an SM; 273 GB/s), and for its L2 NVIDIA's session about
-GB10 at Hot Chips 2025.
+rely on them. Where they are published: NVIDIA DGX B200 and DGX B300 data sheets (memory of eight GPUs), and what CUDA's
+deviceQuery says of either (SMs, L2); NVIDIA RTX Blackwell GPU Architecture white paper, table of GeForce RTX 5090;
+NVIDIA RTX PRO Blackwell GPU Architecture white paper, RTX PRO 6000 Workstation Edition; NVIDIA DGX Spark user guide,
+"Hardware Overview" (6,144 CUDA cores, 128 an SM; 273 GB/s), and for its L2 NVIDIA's session about GB10 at Hot Chips
+2025.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class Device:
 
 
 DEVICES: dict[str, Device] = {name: Device(name, arch, rates) for name, (arch, rates) in RATES.items()}
-DEVICES["b200"] = Device("b200", "sm_100a", None)
-DEVICES["b300"] = Device("b300", "sm_103a", None)
+DEVICES["b200"] = Device("b200", "sm_100a", None, DataSheet(148, 126 * 2**20, 8_000 * 10**9))
+DEVICES["b300"] = Device("b300", "sm_103a", None, DataSheet(148, 126 * 2**20, 8_000 * 10**9))
 DEVICES["rtx5090"] = Device("rtx5090", "sm_120a", None, DataSheet(170, 96 * 2**20, 1_792 * 10**9))
 DEVICES["rtx_pro_6000"] = Device("rtx_pro_6000", "sm_120a", None, DataSheet(188, 128 * 2**20, 1_792 * 10**9))
 DEVICES["dgx_spark"] = Device("dgx_spark", "sm_121a", None, DataSheet(48, 24 * 2**20, 273 * 10**9))

@@ -60,48 +60,98 @@ def exchange(o: ClusterSum, acc, subtiles: cutlass.Constexpr, values: cutlass.Co
     values: how many there are from there on. turn: exchanges before this one. more: whether another follows.
     """
     part = cute.arch.block_idx_in_cluster()
-    vectors = const_expr(values // VECTOR)
-    shares = o.shares(part)
+    sums = const_expr(len(subtiles[0]))
+    begin(o, part, sums * values, thread, turn)
+    for s in cutlass.range_constexpr(len(subtiles)):
+        if part != const_expr(s % o.parts):
+            for i in cutlass.range_constexpr(sums):
+                give(o, part, s, (i, sums), acc, subtiles[s][i], values, thread)
+    await_others(o, part, turn)
+    for s in cutlass.range_constexpr(len(subtiles)):
+        if part == const_expr(s % o.parts):
+            for i in cutlass.range_constexpr(sums):
+                add(o, s, (i, sums), acc, subtiles[s][i], values, thread)
+    end(o, part, thread, more)
+
+
+@cute.jit
+def begin(o: ClusterSum, part, values: cutlass.Constexpr, thread, turn: Int32):
+    """Before sums are given: until the others have taken those of the turn before. values: of a thread and subtile."""
     # Who is given nothing may not wait for it either: its warps could pass several phases of that before one of them,
     # which sees only whether their number is odd, looks.
+    shares = o.shares(part)
     if thread == 0 and shares > 0:
-        bytes_of_subtile = const_expr(len(subtiles[0]) * (o.parts - 1) * o.threads * values * 4)
+        bytes_of_subtile = const_expr((o.parts - 1) * o.threads * values * 4)
         cute.arch.mbarrier_arrive_and_expect_tx(o.barriers + GIVEN, shares * bytes_of_subtile)
     if turn > 0 and o.takers(part) > 0:
         await_turn(o.barriers + TAKEN, turn - 1)
-    for s in cutlass.range_constexpr(len(subtiles)):
-        owner = const_expr(s % o.parts)
-        if part != owner:
-            place = part - (Int32(1) if part > owner else Int32(0))
-            barrier = _map((o.barriers + GIVEN).toint(), Int32(owner))
-            for i in cutlass.range_constexpr(len(subtiles[s])):
-                own = _place(o, s, i, place, subtiles, values) + thread * VECTOR
-                there = _map(o.given.toint() + own * 4, Int32(owner))
-                for v in cutlass.range_constexpr(vectors):
-                    first = const_expr(subtiles[s][i] + v * VECTOR)
-                    _give(there + v * (o.threads * VECTOR * 4), [acc[first + x] for x in range(VECTOR)], barrier)
-    if shares > 0:
+
+
+@cute.jit
+def give(
+    o: ClusterSum,
+    part,
+    s: cutlass.Constexpr,
+    sum_of: cutlass.Constexpr,
+    acc,
+    first: cutlass.Constexpr,
+    values: cutlass.Constexpr,
+    thread,
+):
+    """To the CTA that finishes subtile `s`: `values` of this thread, from acc[first] on. sum_of: (i, sums), which of an
+    element's sums they are."""
+    owner = const_expr(s % o.parts)
+    place = part - (Int32(1) if part > owner else Int32(0))
+    barrier = _map((o.barriers + GIVEN).toint(), Int32(owner))
+    own = _place(o, s, sum_of, place, values) + thread * VECTOR
+    there = _map(o.given.toint() + own * 4, Int32(owner))
+    for v in cutlass.range_constexpr(values // VECTOR):
+        at = const_expr(first + v * VECTOR)
+        _give(there + v * (o.threads * VECTOR * 4), [acc[at + x] for x in range(VECTOR)], barrier)
+
+
+@cute.jit
+def await_others(o: ClusterSum, part, turn: Int32):
+    """Until this CTA has what the others give it."""
+    if o.shares(part) > 0:
         await_turn(o.barriers + GIVEN, turn)
+
+
+@cute.jit
+def add(
+    o: ClusterSum,
+    s: cutlass.Constexpr,
+    sum_of: cutlass.Constexpr,
+    acc,
+    first: cutlass.Constexpr,
+    values: cutlass.Constexpr,
+    thread,
+):
+    """What the others gave of subtile `s`, see `give`."""
+    vectors = const_expr(values // VECTOR)
     layout = cute.make_layout((VECTOR, o.threads, vectors), stride=(1, VECTOR, VECTOR * o.threads))
-    for s in cutlass.range_constexpr(len(subtiles)):
-        if part == const_expr(s % o.parts):
-            for i in cutlass.range_constexpr(len(subtiles[s])):
-                for place in cutlass.range_constexpr(o.parts - 1):
-                    pointer = o.given + _place(o, s, i, place, subtiles, values)
-                    given = cute.make_tensor(cute.recast_ptr(pointer, dtype=acc.element_type), layout)
-                    x = cute.make_rmem_tensor((VECTOR, vectors), acc.element_type)
-                    for v in cutlass.range_constexpr(vectors):
-                        cute.autovec_copy(given[None, thread, v], x[None, v])
-                    for v in cutlass.range_constexpr(values):
-                        at = const_expr(subtiles[s][i] + v)
-                        acc[at] = acc[at] + x[v]
-    if more and shares > 0:
+    for place in cutlass.range_constexpr(o.parts - 1):
+        pointer = o.given + _place(o, s, sum_of, place, values)
+        given = cute.make_tensor(cute.recast_ptr(pointer, dtype=acc.element_type), layout)
+        x = cute.make_rmem_tensor((VECTOR, vectors), acc.element_type)
+        for v in cutlass.range_constexpr(vectors):
+            cute.autovec_copy(given[None, thread, v], x[None, v])
+        for v in cutlass.range_constexpr(values):
+            acc[first + v] = acc[first + v] + x[v]
+
+
+@cute.jit
+def end(o: ClusterSum, part, thread, more):
+    """When this CTA has added what it was given. more: whether another turn follows."""
+    if more and o.shares(part) > 0:
         _tell_others(o.barriers + TAKEN, part, o.parts, thread % 32)
 
 
-def _place(o, subtile, i, place, subtiles, values):
-    """Where the sums of a subtile, the i-th of each element, lie that a part gives: `place` counts the other parts."""
-    return ((subtile // o.parts * len(subtiles[subtile]) + i) * (o.parts - 1) + place) * (o.threads * values)
+def _place(o, subtile, sum_of, place, values):
+    """Where the sums of a subtile lie, those of each element that `sum_of` says, which a part gives: `place` counts the
+    other parts."""
+    i, sums = sum_of
+    return ((subtile // o.parts * sums + i) * (o.parts - 1) + place) * (o.threads * values)
 
 
 @cute.jit

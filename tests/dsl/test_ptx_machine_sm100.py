@@ -127,6 +127,12 @@ epilogue:
 FORMS = {
     "few rows, transposed": FLAT + "dims: {m: 24}\ntiling: {swap_ab: true, tile: [128, 16, 128]}\n",
     "few rows, transposed, pairs": FLAT + "dims: {m: 72}\ntiling: {swap_ab: true, tile: [128, 32, 64], mma_ctas: 2}\n",
+    "few rows, 2 parts of k": FLAT.partition("  widest")[0]
+    + "epilogue: {d: acc + bias + c, q: acc}\ndims: {m: 24}\n"
+    + "tiling: {swap_ab: true, tile: [128, 16, 128], split_k: 2}\n",
+    "3 parts of k": FUSED + "tiling: {tile: [128, 96, 32], split_k: 3}\n",
+    "gated, 2 parts of k": GATED.replace("BF16", "bf16[n, k]").replace("FIRST", ":n/2").replace("SECOND", "n/2:")
+    + "tiling: {tile: [128, 64, 64], split_k: 2}\n",
     "m contiguous": FLAT.replace("f16[m, n]", "f16[m, n]@m").replace("bf16[l, m, n]", "bf16[l, n, m]")
     + "dims: {m: 136}\ntiling: {tile: [128, 48, 64], mma_ctas: 1}\n",
     "fused, alone, 96 columns": FUSED + "tiling: {tile: [128, 96, 64], mma_ctas: 1}\n",
@@ -168,7 +174,9 @@ def test_shipped_kernels_are_right_in_five_orders(name: str, shape: dict[str, in
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_other_forms_are_right_in_two_orders(form: str) -> None:
     resolution = resolve_text(form)
-    shape = {"l": 2, "m": resolution.resolved.problem.m.value or 200, "n": 112, "k": 264}
+    problem = resolution.resolved.problem
+    shape = {"l": 2, "m": problem.m.value or 200, "n": 112, "k": 264}
+    shape = {name: extent for name, extent in shape.items() if problem.batch or name != "l"}
     assert list(found(lambda s: load_resolution(resolution, s), shape, 2)) == [""] * 2
 
 
@@ -297,6 +305,25 @@ TILE_BREAKS = [
 def test_each_break_of_the_ring_of_tiles_is_reported(pattern: str, by: str, said: str) -> None:
     resolution = resolve_text(RESIDUAL)
     assert_reported(said, found(lambda s: load_resolution(resolution, s), SHAPE, 3, mutate=replacing(pattern, by)))
+
+
+# Of parts of k in a cluster, which has two tiles.
+SPLIT = BYTES.format(a="bf16[m, k]", b="bf16[n, k]") + "tiling: {tile: [128, 64, 64], split_k: 2}\n"
+SPLIT_BREAKS = [
+    ("nothing is given", r"st\.async\.shared::cluster[^;]*;", "", "deadlock"),
+    ("nobody is told", r"mbarrier\.arrive\.relaxed\.cluster[^;]*;", "", "deadlock"),
+    ("told too early", r"fence\.acq_rel\.cluster;", "", "race"),
+    ("read too early", r"try_wait\.parity\.acquire\.cluster", "try_wait.parity.relaxed.cluster", "race"),
+    ("tensor memory is not waited for", r"tcgen05\.wait::ld\.sync\.aligned;", "", "race: .*tensor memory"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "by", "said"), [b[1:] for b in SPLIT_BREAKS], ids=[b[0] for b in SPLIT_BREAKS])
+def test_each_break_of_sums_of_parts_is_reported(pattern: str, by: str, said: str) -> None:
+    resolution = resolve_text(SPLIT)
+    shape = {"m": 264, "n": 64, "k": 264}
+    options = {"sm_count": 2, "mutate": replacing(pattern, by)}
+    assert_reported(said, found(lambda s: load_resolution(resolution, s), shape, 3, **options))
 
 
 # Of three slots, so that empty barriers are 24 bytes behind full ones.

@@ -93,7 +93,9 @@ REFUSED = {
     "A for itself": ("tiling: {cluster: [2, 2]}\ntma: {a: {multicast: 1}}\n", "shared-loads", "2 CTAs along n"),
     "B for itself": ("tiling: {cluster: [4, 1]}\ntma: {b: {multicast: 1}}\n", "shared-loads", "2 CTAs along m"),
     "pair without its cluster": ("tiling: {cluster: [1, 1], mma_ctas: 2}\n", "cta-pair", "cluster [1, 1]"),
-    "split": ("tiling: {split_k: 2}\n", "sm100-knobs", "split-K"),
+    "split": ("tiling: {split_k: 2, split_k_sum: ordered_parallel}\n", "sm100-knobs", "by way of global memory"),
+    "split of pairs": ("tiling: {split_k: 2, mma_ctas: 2}\n", "sm100-knobs", "which needs cluster [1, 1]"),
+    "split in more parts": ("tiling: {split_k: 12}\n", "sm100-knobs", "split_k = 12 with ordered_parallel"),
     "scheduler": ("scheduler: dynamic_persistent\n", "launch-control", "claim no tiles from a counter"),
     "stages": ("tiling: {tile: [128, 256, 64]}\npipeline: {stages: 9}\n", "smem-capacity", "9 stages"),
     "warpgroups": ("warpgroups: {consumer: {count: 2}}\n", "sm100-spec", "warpgroups"),
@@ -212,13 +214,14 @@ def test_rows_of_a_pair_are_of_one_group() -> None:
     [
         (SM100 + "dims: {m: 20}\n", (128, 32, 128), True, "up to 20 rows of a are the 32 columns"),
         (SM100 + "dims: {m: [1, 16]}\n", (128, 16, 128), True, "up to 16 rows"),
+        (SM100 + "dims: {m: 16, n: 4096, k: 4096}\n", (128, 16, 128), True, "4 parts of k"),
         (SM100 + "dims: {m: 65}\n", (128, 256, 64), False, "most FLOPs"),
         (SM100 + "dims: {m: 16}\ntiling: {swap_ab: false}\n", (128, 256, 64), False, "most FLOPs"),
         (COUNTS.replace("rows}", "rows, expected_rows: 12}"), (128, 16, 128), True, "up to 12 rows"),
         (COUNTS, (128, 256, 64), False, "most FLOPs"),
         (LABELS.replace("group}", "group, align: 48}"), (128, 48, 64), True, "as wide as the alignment"),
     ],
-    ids=["few", "few at most", "more", "as written", "groups of few", "groups of many", "close groups"],
+    ids=["few", "few at most", "few tiles", "more", "as written", "groups of few", "groups of many", "close groups"],
 )
 def test_few_rows_are_columns_of_a_tile(text: str, tile: tuple[int, ...], swap_ab: bool, why: str) -> None:
     resolved = resolve_text(text.replace("sm_90a", "sm_100a")).resolved
@@ -234,7 +237,7 @@ def test_sm_103a_has_the_kernels_and_the_rules_of_sm_100a() -> None:
         assert own == others[name].splitlines()[3:]
     for more, rule in (
         ("tiling: {tile: [64, 128, 64]}\n", "tensor-memory-tile"),
-        ("tiling: {split_k: 2}\n", "sm100-knobs"),
+        ("tiling: {split_k: 12}\n", "sm100-knobs"),
     ):
         with pytest.raises(SpecError) as caught:
             resolve_text(text + more)
@@ -242,6 +245,35 @@ def test_sm_103a_has_the_kernels_and_the_rules_of_sm_100a() -> None:
     with pytest.raises(SpecError) as caught:
         resolve_text(text.replace("bf16[m, k]", "i8[m, k]").replace("bf16[n, k]", "i8[n, k]"))
     assert "sm_103a multiplies no i8" in caught.value.report()
+
+
+SPLIT = "tiling: {tile: [128, 64, 64], split_k: 3}\n"
+
+
+def test_parts_of_k_are_the_ctas_of_a_cluster() -> None:
+    resolved = resolve_text(SM100 + SPLIT).resolved
+    c, numbers = resolved.default.candidate, resolved.default.numbers
+    assert (c.split_k_sum, c.cluster, c.mma_ctas, numbers.split_k) == ("ordered_cluster", (1, 1), 1, 3)
+    given = next(region for region in resolved.default.model.smem if region.name == "sum_given")
+    assert given.bytes == 128 * 32 * 4 * 2  # of one of two subtiles at most, from the two other parts
+    assert plan_code(resolved, resolved.default).cluster_stores == 64 // 4
+    shape = explain(resolved, {"m": 128, "n": 128, "k": 1000})
+    assert ("tiles", "2 of 128 x 64, each in 3 parts of k") in [row for section in shape for row in section.rows]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("  rows: f32[m]\nepilogue: {d: acc, rows: 'max_abs(acc, n)'}\n", "ordered_parallel"),
+        ("scheduler: clc\n", "ordered_parallel"),
+    ],
+    ids=["reduction", "launch control"],
+)
+def test_what_does_not_split_in_a_cluster_is_refused(more: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve_text(SM100 + more + SPLIT)
+    assert "sm100-knobs" in caught.value.report()
+    assert said in caught.value.report()
 
 
 def test_every_rule_of_sm_100a_has_a_case() -> None:
@@ -278,7 +310,12 @@ def test_what_nobody_measured_is_not_ranked() -> None:
         GemmSpace(resolution.spec, resolution.resolved)
     sections = explain(resolution.resolved, {"m": 1000, "n": 512, "k": 104})
     shape = next(s for s in sections if s.title == "m=1000, n=512, k=104")
-    assert shape.rows == (("tiles", "16 of 128 x 256"), ("k steps", "2"))
+    assert dict(shape.rows) == {
+        "tiles": "16 of 128 x 256",
+        "k steps": "2",
+        "waves": "0.11 of 148 SMs",
+        "memory": "1.3 MiB; L2 has 126 MiB; at 8000 GB/s 0.2 us at least",
+    }
     assert "nobody measured the rates of b200" in shape.lines[0]
 
 

@@ -204,8 +204,8 @@ class _Settling:
         blocks = bool(self.problem.epilogue.block)
         holds = "no other tile holds the blocks" if blocks else "no tile m divides the alignment of groups"
         unknown = holds if self.c.swap_ab else f"{MANY_ROWS} where no shape is known"
-        known = self.shapes or (self.c.swap_ab and lowering_of(self.problem).list_flat_cores(spec_frame(self.problem)))
-        self.settle("goes with the tile" if known else unknown, swap_ab=self.c.swap_ab)
+        flat = lowering_of(self.problem).list_flat_cores(spec_frame(self.problem)) if self.c.swap_ab else ()
+        self.settle("goes with the tile" if self.shapes or any(flat) else unknown, swap_ab=self.c.swap_ab)
 
     def neighbours(self) -> None:
         """What there is to overlap with the kernels in front and behind."""

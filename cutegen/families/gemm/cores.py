@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cutegen.arch import ARCHS, Arch, Device
+from cutegen.arch import ARCHS, Arch, Device, default_device
 from cutegen.arch.architecture import SWIZZLES
 from cutegen.families.gemm.candidate import NEVER, Candidate, Core
 from cutegen.families.gemm.cost_model import Estimate, Shape, describe_work, estimate
@@ -90,9 +90,8 @@ def _list_cores(
     aligned = [] if shapes else _aligned_cores(problem)
     open_form = not shapes and fixed.get("swap_ab", True) and not fixed.keys() & {"tile", "cluster", "mma_ctas"}
     seen: set[Core] = set()
-    for schedule, consumers, (m, n, k), why in lowering_of(problem).list_flat_cores(problem) if open_form else ():
-        core = Core(schedule, consumers, (m, n, problem.a.dtype.fit(2 * k)), (1, 1), True, **form)
-        yield core._replace(**written) if written else core, (why, "few rows share no loads")
+    for core, why in _flat_cores(problem) if open_form else ():
+        yield core._replace(**form, **written), (why, "few rows share no loads")
     for swap_ab in (False, True) if shapes or wide or aligned else (False,):
         # Where sums are promoted, two warpgroups on a tile of 128 x 128 took 2 to 20% less time than each on its own.
         cores = sorted(
@@ -112,6 +111,19 @@ def _list_cores(
                 if core not in seen:
                     seen.add(core)
                     yield core, (why, why_cluster)
+
+
+def _flat_cores(problem: GemmProblem) -> Iterator[tuple[Core, str]]:
+    """Of few rows, where no rates rank candidates; before each, where extents are known, those that use more SMs."""
+    device = default_device(problem.arch)
+    for core, why in lowering_of(problem).list_flat_cores(problem):
+        extents = (core.tile[1], problem.n.value, problem.k.value, problem.batch.value if problem.batch else 1)
+        if device and device.facts and all(extents):
+            shape = Shape(*(extent or 1 for extent in extents))
+            for feature in FEATURES:
+                for more, gain in feature.propose_unrated(problem, core, shape, device.facts.sms):
+                    yield more, f"{why}, and {gain}"
+        yield core, why
 
 
 def _whole_blocks(tile_k: int, scaled_k: int) -> int:

@@ -28,6 +28,7 @@ from cutegen.families.gemm.derived import promoted_k
 from cutegen.families.gemm.features.feature import of_each_batch
 from cutegen.families.gemm.features.feature_list import FEATURES, ctas_per_tile, describe_features
 from cutegen.families.gemm.lowering import lowering_of
+from cutegen.families.gemm.orientation import kernel_shape
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
 from cutegen.families.gemm.ranking import estimate_seconds, explain_ranking, rank_picks
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling
@@ -157,14 +158,20 @@ def _shape(
     problem, device = resolved.problem, DEVICES[resolved.device]
     c = tiling.candidate
     if not device.rates:
-        tiles = math.prod(-(-extent // step) for extent, step in zip(shape, c.tile[:2])) * shape.batch
-        rows = (*how, ("tiles", f"{tiles} of {c.tile[0]} x {c.tile[1]}"), ("k steps", f"{-(-shape.k // c.tile[2])}"))
+        tiles = math.prod(-(-extent // step) for extent, step in zip(kernel_shape(shape, c), c.tile[:2])) * shape.batch
+        parts = ctas_per_tile(c)
+        each = f", each in {parts} parts of k" * (parts > 1)
+        rows = (
+            *how,
+            ("tiles", f"{tiles} of {c.tile[0]} x {c.tile[1]}{each}"),
+            ("k steps", f"{-(-shape.k // (c.tile[2] * parts))}"),
+        )
         said = "no roofline, no cost model"
         if facts := device.facts:
             moved, rate = traffic(problem, shape)[1], facts.memory_bytes_per_s
             held = f"{moved / 2**20:.1f} MiB; L2 has {facts.l2_bytes // 2**20} MiB"
             rows += (
-                ("waves", f"{tiles / facts.sms:.2f} of {facts.sms} SMs"),
+                ("waves", f"{tiles * parts / facts.sms:.2f} of {facts.sms} SMs"),
                 ("memory", f"{held}; at {rate // 10**9} GB/s {moved / rate * 1e6:.1f} us at least"),
             )
         else:

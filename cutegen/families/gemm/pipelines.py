@@ -29,7 +29,7 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
         consumers = "consumer warpgroup"
     yield _operands(problem, c, d, consumers)
     for feature in FEATURES:
-        yield from feature.list_pipelines(problem, c, d.smem, consumers)
+        yield from feature.list_pipelines(problem, c, d.smem, consumers, every)
     if problem.kernel_epilogue.tiles:
         yield tile_ring(problem, c, d, TILE_LOAD_WARP, consumers, consumer_warps(c))
     yield _outputs(problem, c, d, consumers)

@@ -10,7 +10,7 @@ from cutegen.arch import Arch, Device
 from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.cost_model import Shape, Work
 from cutegen.families.gemm.problem import GemmProblem, ProblemDim
-from cutegen.model.kernel import Pipeline, Role
+from cutegen.model.kernel import Pipeline, Role, Warps
 from cutegen.model.smem import Element, SmemField, SmemRegion
 
 MANY_ROWS = "rows are taken to be many"  # how reasons call that no shape is known
@@ -75,6 +75,10 @@ class Feature:
         self, problem: GemmProblem, fixed: Mapping[str, Any], core: Core, shape: Shape, device: Device
     ) -> Iterator[Core]:
         """The same for one shape of a portfolio."""
+        return iter(())
+
+    def propose_unrated(self, problem: GemmProblem, core: Core, shape: Shape, sms: int) -> Iterator[tuple[Core, str]]:
+        """The same for one shape on a device whose rates nobody measured, best first, and what each gains in words."""
         return iter(())
 
     def fixed_where_open(self, problem: GemmProblem) -> Mapping[str, Any]:
@@ -165,9 +169,9 @@ class Feature:
         return iter(())
 
     def list_pipelines(
-        self, problem: GemmProblem, c: Candidate, smem: Sequence[SmemRegion], consumers: str
+        self, problem: GemmProblem, c: Candidate, smem: Sequence[SmemRegion], consumers: str, warps: tuple[Warps, ...]
     ) -> Iterator[Pipeline]:
-        """Pipelines before that of stores. consumers: what the warps are called that compute."""
+        """Pipelines before that of stores. consumers: what the warps are called that have the sums; warps: those."""
         return iter(())
 
     def loads(self, problem: GemmProblem, c: Candidate) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from cutegen.families.code_plan import MmaPlan
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.model.kernel import NamedBarrier, Pipeline, Role
 from cutegen.model.smem import SmemField
@@ -27,8 +27,8 @@ class Lowering(Protocol):
     def list_cores(self, problem: GemmProblem) -> Cores:
         """What candidates are built around where no shape is known."""
 
-    def list_flat_cores(self, problem: GemmProblem) -> Cores:
-        """The same of transposed products of few rows, to be tried first, where no rates rank candidates by shapes."""
+    def list_flat_cores(self, problem: GemmProblem) -> Iterable[tuple[Core, str]]:
+        """Cores, and why, of transposed products of few rows: tried first where no rates rank candidates."""
 
     def import_mma(self, problem: GemmProblem) -> Mapping[str, tuple[str, ...]]:
         """Names, by module, that have the classes of its MMAs and of what TMA does."""

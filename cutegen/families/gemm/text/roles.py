@@ -114,7 +114,7 @@ def consume_role(
         *(_tensor(f"s{x.end}", x.ring_modes) for x in packed),
         _field("ab_pipeline", "pipeline.PipelineTmaAsync"),
         *list_order(work),
-        *(_partial_sums(work) if work.split else ()),
+        *(list_partial_sums(work) if work.split else ()),
         *([] if work.split else [_field("k_tiles", "Int32")]),
         *_scales(mainloop),
         *list_inputs(inputs),
@@ -155,7 +155,7 @@ def _extent(dim: str, what: str, problem: GemmProblem) -> FieldText:
     return FieldText(f"extent_{dim}", "Int32", note, (dim,))
 
 
-def _partial_sums(work: WorkText) -> Iterator[FieldText]:
+def list_partial_sums(work: WorkText) -> Iterator[FieldText]:
     if work.in_cluster:
         yield FieldText("sum_exchange", "cluster_sum.ClusterSum", "")
         return

@@ -16,6 +16,7 @@ from cutegen.families.gemm.text.roles import (
     list_inputs,
     list_order,
     list_outputs,
+    list_partial_sums,
     load_tiles_role,
 )
 from cutegen.families.gemm.text.work import WorkText
@@ -60,7 +61,14 @@ def tensor_memory_roles(
         multiply=RoleText(
             "MultiplyParams",
             "What the MMA warp works on.",
-            (mma, *tiles, ring, *sums, *list_order(work), FieldText("k_tiles", "Int32", "")),
+            (
+                mma,
+                *tiles,
+                ring,
+                *sums,
+                *list_order(work),
+                *([] if work.split else [FieldText("k_tiles", "Int32", "")]),
+            ),
         ),
         consume=RoleText(
             "StoreParams",
@@ -70,6 +78,7 @@ def tensor_memory_roles(
                 *sums,
                 *([FieldText("done_barrier", "cute.Pointer", "")] if structure.mma_ctas == 2 else []),
                 *list_order(work),
+                *(list_partial_sums(work) if work.split else ()),
                 *list_inputs(inputs),
                 *list_outputs(outputs),
                 *epilogue,

@@ -14,8 +14,8 @@ from cutegen.families.gemm.features.last_tile.rules import LAST_TILE_RULES
 from cutegen.families.gemm.features.last_tile.stage_boxes import box, boxed_tiles, boxes, boxes_misfit
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.warps import LOAD_WARP, consumer_warps
-from cutegen.model.kernel import Pipeline
+from cutegen.families.gemm.warps import LOAD_WARP
+from cutegen.model.kernel import Pipeline, Warps
 from cutegen.model.smem import SmemRegion
 
 
@@ -39,13 +39,13 @@ class LastTileFeature(Feature):
         return candidates
 
     def list_pipelines(
-        self, problem: GemmProblem, c: Candidate, smem: Sequence[SmemRegion], consumers: str
+        self, problem: GemmProblem, c: Candidate, smem: Sequence[SmemRegion], consumers: str, warps: tuple[Warps, ...]
     ) -> Iterator[Pipeline]:
         if size := box_bytes(problem, c):
             full = f"1 arrival and {size} bytes by TMA ({problem.kernel_epilogue.tiles[0].name})"
             empty = "as in ab; no box is released, as none follows it"
             yield Pipeline("boxes", "TmaAsync", "load warp", consumers, boxes(problem, c), size, full, empty,
-                           (LOAD_WARP,), consumer_warps(c), own_empty=False, empty_of="ab",
+                           (LOAD_WARP,), warps, own_empty=False, empty_of="ab",
                            each="last tile's boxes")  # fmt: skip
 
     def loads(self, problem: GemmProblem, c: Candidate) -> str:

@@ -45,7 +45,7 @@ def split_through_scratch(core: Core, shape: Shape, device: Device) -> Iterator[
         yield core._replace(split_k=parts)
 
 
-def split_in_clusters(core: Core, shape: Shape, device: Device) -> Iterator[Core]:
+def split_in_clusters(core: Core, shape: Shape, sms: int) -> Iterator[Core]:
     """The core with k in parts that meet in a cluster, as many as let all of them run at once, and as nearly as
     many."""
     if core.schedule != "cooperative" or core.cluster != (1, 1):
@@ -53,7 +53,7 @@ def split_in_clusters(core: Core, shape: Shape, device: Device) -> Iterator[Core
     x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
     tiles = -(-x // core.tile[0]) * -(-y // core.tile[1]) * shape.batch
     most = min(shape.k // (MIN_PART * core.tile[2]), MOST_IN_CLUSTER)
-    fitting = [parts for parts in SPLITS if parts <= most and tiles * parts <= reach(device.sms, parts)]
+    fitting = [parts for parts in SPLITS if parts <= most and tiles * parts <= reach(sms, parts)]
     for parts in fitting[-2:]:
         yield core._replace(split_k=parts)
 
@@ -73,7 +73,8 @@ def choose_sum(
             return IN_PLACES, f"in a cluster: {finding.reason}"
     if not fits(in_cluster):
         return IN_PLACES, "in a cluster: the rings leave no shared memory for sums of other parts"
-    return IN_CLUSTER, "in shared memory: 1 to 2 us less than by way of L2, and no scratch"
+    less = "" if arch.tensor_memory else "1 to 2 us less than by way of L2, and "
+    return IN_CLUSTER, f"in shared memory: {less}no scratch"
 
 
 def say_why(problem: GemmProblem, c: Candidate, shapes: Sequence[Shape]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from cutegen.arch import Arch, Device
-from cutegen.arch.architecture import ACCESS_BYTES, WARPS_PER_WARPGROUP
+from cutegen.arch.architecture import ACCESS_BYTES, WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate, Core, cluster_size
 from cutegen.families.gemm.cost_model import Shape, Work
 from cutegen.families.gemm.derived import accumulators, epilogue_tile, part_registers, subtiles, warpgroups_per_tile
@@ -23,8 +23,7 @@ from cutegen.families.gemm.features.split_k.choice import (
 )
 from cutegen.families.gemm.features.split_k.knobs import IN_PLACES, SPLIT_K_SUMS, UNORDERED
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.warps import consumer_warps
-from cutegen.model.kernel import Pipeline
+from cutegen.model.kernel import Pipeline, Warps
 from cutegen.model.smem import MBARRIER, Element, SmemField, SmemRegion
 from cutegen.runtime.gemm.cost_model import PARTIAL_BYTES
 
@@ -57,8 +56,13 @@ class SplitKFeature(Feature):
         self, problem: GemmProblem, fixed: Mapping[str, Any], core: Core, shape: Shape, device: Device
     ) -> Iterator[Core]:
         if "split_k" not in fixed and problem.groups is None and not problem.batch_invariant:
-            yield from split_in_clusters(core, shape, device)
+            yield from split_in_clusters(core, shape, device.sms)
             yield from split_through_scratch(core, shape, device)
+
+    def propose_unrated(self, problem: GemmProblem, core: Core, shape: Shape, sms: int) -> Iterator[tuple[Core, str]]:
+        if problem.groups is None and not problem.batch_invariant:
+            for split in reversed(list(split_in_clusters(core, shape, sms))):
+                yield split, f"{split.split_k} parts of k make use of more SMs"
 
     def fixed_where_open(self, problem: GemmProblem) -> Mapping[str, Any]:
         # How many parts of k pay depends on all extents, and a split where none does costs scratch.
@@ -115,13 +119,13 @@ class SplitKFeature(Feature):
         yield SmemField(GIVEN, Element.of(element), sub_m * sub_n * count, source, holds, ACCESS_BYTES)
 
     def list_pipelines(
-        self, problem: GemmProblem, c: Candidate, smem: Sequence[SmemRegion], consumers: str
+        self, problem: GemmProblem, c: Candidate, smem: Sequence[SmemRegion], consumers: str, warps: tuple[Warps, ...]
     ) -> Iterator[Pipeline]:
         if c.in_cluster:
-            every, size = consumer_warps(c), next(region.bytes for region in smem if region.name == GIVEN)
-            warps = WARPS_PER_WARPGROUP * warpgroups_per_tile(c) * (c.split_k - 1)
-            full, empty = (f"{warps} warps of other CTAs have {done}" for done in ("stored", "read"))
-            yield Pipeline("sum", "Cluster", "those of the other CTAs", consumers, 1, size, full, empty, every, every)
+            size = next(region.bytes for region in smem if region.name == GIVEN)
+            others = WARPS_PER_WARPGROUP * warpgroups_per_tile(c) * (c.split_k - 1)
+            full, empty = (f"{others} warps of other CTAs have {done}" for done in ("stored", "read"))
+            yield Pipeline("sum", "Cluster", "those of the other CTAs", consumers, 1, size, full, empty, warps, warps)
 
     def finishes(self, c: Candidate) -> str:
         return " of its share" * c.in_cluster
@@ -183,5 +187,7 @@ def partial_tiles(c: Candidate) -> int:
 
 
 def sums(problem: GemmProblem, c: Candidate) -> int:
-    """Accumulators of a thread without those of the part that is being promoted."""
+    """That a thread has of a tile, without those of the part that is being promoted."""
+    if problem.target.tensor_memory:
+        return c.tile[0] * c.tile[1] // WARPGROUP_THREADS
     return accumulators(problem, c) - part_registers(problem, c)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
 from cutegen.families.code_plan import MmaPlan
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.lowering.lowering import NVGPU, Cores
 from cutegen.families.gemm.lowering.sm100.cores import CLUSTERS, CORES, SCALED_CORES, list_flat_cores
 from cutegen.families.gemm.lowering.sm100.pipelines import list_barriers, list_pipelines, list_roles
@@ -29,7 +29,7 @@ class Sm100:
     def list_cores(self, problem: GemmProblem) -> Cores:
         return SCALED_CORES if problem.packed_scales else CORES
 
-    def list_flat_cores(self, problem: GemmProblem) -> Cores:
+    def list_flat_cores(self, problem: GemmProblem) -> Iterable[tuple[Core, str]]:
         return list_flat_cores(problem)
 
     def import_mma(self, problem: GemmProblem) -> dict[str, tuple[str, ...]]:

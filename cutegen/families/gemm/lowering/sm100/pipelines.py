@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate, cluster_size
 from cutegen.families.gemm.derived import ANSWER_BYTES, QUEUE_STAGES
+from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.lowering.sm100.tensor_memory import accumulators
 from cutegen.families.gemm.pipelines import K_TILE, SUBTILE, tile_ring
 from cutegen.families.gemm.problem import GemmProblem
@@ -20,6 +21,7 @@ SCHEDULER_WARP = Warps("scheduler warp", 3)
 EPILOGUE_WARPS = Warps("epilogue warps", WARPS_PER_WARPGROUP, WARPS_PER_WARPGROUP)
 IDLE = "idle; present because a warp reads the lanes of tensor memory that its place in a warpgroup says"
 CLAIM = "in CTA 0 of a cluster: asks for the launch of another cluster to be cancelled, whose tile is taken"
+SHARED = "exchanged with other parts, then a share of the epilogue"
 MULTIPLY = (
     Event("once", True, "ALLOCATED"),
     Event("", True, "acc empty"),
@@ -27,7 +29,14 @@ MULTIPLY = (
     Event(K_TILE, False, "ab empty"),
     Event("", False, "acc full"),
 )
-READ_SUM = (Event("once", True, "ALLOCATED"), Event("", True, "acc full"), Event("", False, "acc empty"))
+READ_SUM = (Event("once", True, "ALLOCATED"), Event("", True, "acc full"))
+FREE_SUM = Event("", False, "acc empty")
+JOIN_SUMS = (
+    Event("", True, "sum empty"),
+    Event("", False, "sum full"),
+    Event("", True, "sum full"),
+    Event("", False, "sum empty"),
+)
 READ_TILES = (Event(SUBTILE, True, "load full"), Event(SUBTILE, False, "load empty"))
 STORE = (
     Event(SUBTILE, True, "store empty"),
@@ -53,8 +62,9 @@ def list_roles(problem: GemmProblem, c: Candidate) -> tuple[Role, ...]:
         Role(
             EPILOGUE_WARPS,
             0,
-            "allocate tensor memory; of each tile: sums to registers, then the epilogue",
-            (*READ_SUM, *(READ_TILES if tiles else ()), *STORE),
+            "allocate tensor memory; of each tile: sums to registers, "
+            + (SHARED if c.in_cluster else "then the epilogue"),
+            (*READ_SUM, *(JOIN_SUMS if c.in_cluster else ()), FREE_SUM, *(READ_TILES if tiles else ()), *STORE),
         ),
     )
 
@@ -71,6 +81,8 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
                    f"1 arrival by tcgen05.commit{' at both CTAs' * pair}",
                    f"{WARPS_PER_WARPGROUP * c.mma_ctas} warps{' of both CTAs' * pair} arrive",
                    (MMA_WARP,), (EPILOGUE_WARPS,))  # fmt: skip
+    for feature in FEATURES:
+        yield from feature.list_pipelines(problem, c, d.smem, "epilogue warps", (EPILOGUE_WARPS,))
     if problem.kernel_epilogue.tiles:
         yield tile_ring(problem, c, d, TILE_LOAD_WARP, "epilogue warps", (EPILOGUE_WARPS,))
     size = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in problem.kernel_epilogue.outputs)

@@ -116,7 +116,6 @@ def launch_control(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
 
 # What kernels of sm_100a do without so far, by candidate field, and in words.
 _LACKING: dict[str, tuple[Any, str]] = {
-    "split_k": (1, "split-K"),
     "gather": ("none", "gathered rows"),
     "load_ahead_a": (False, "loads ahead of the wait"),
     "load_ahead_b": (False, "loads ahead of the wait"),
@@ -134,10 +133,18 @@ def _refuse_lacking(field: str, value: Any, words: str) -> None:
 LACKING = Rule(
     "sm100-knobs",
     "some knobs of sm_90a are not supported yet on sm_100a",
-    "Kernels of sm_100a go through their tiles with all of k. Where they are transposed, pairs of a gated product "
-    "would lie in lanes of tensor memory that other warps read, and so would blocks of columns.",
-    "arch: sm_100a\ntiling: {split_k: 2}",
+    "Parts of k meet in a cluster and not in global memory. Where kernels of sm_100a are transposed, pairs of a gated "
+    "product would lie in lanes of tensor memory that other warps read, and so would blocks of columns.",
+    "arch: sm_100a\ntiling: {split_k: 2, split_k_sum: ordered_parallel}",
 )
+
+
+@BOOK.declare_form(LACKING, "split_k_sum", "split_k", only="sm_100a")
+def lacking_scratch(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if not c.through_scratch:
+        return None
+    said = f"split_k = {c.split_k} with {c.split_k_sum}: sums of parts by way of global memory are not supported yet"
+    return f"{said} on {arch.name}", "use `split_k_sum: ordered_cluster`, which needs cluster [1, 1], or `split_k: 1`"
 
 
 @BOOK.declare_form(LACKING, "swap_ab", only="sm_100a")

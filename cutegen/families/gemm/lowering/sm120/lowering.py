@@ -30,9 +30,6 @@ class Sm120(Sm90):
     def list_modules(self, problem: GemmProblem) -> tuple[str, ...]:
         return ("accumulator", "warp_products", *["warp_scales"] * bool(problem.packed_scales))
 
-    def list_flat_cores(self, problem: GemmProblem) -> Cores:
-        return ()
-
     def import_mma(self, problem: GemmProblem) -> dict[str, tuple[str, ...]]:
         return {NVGPU: ("cpasync",)}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cutegen.arch.architecture import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from cutegen.families.code_plan import MmaPlan
-from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.candidate import Candidate, Core
 from cutegen.families.gemm.derived import warpgroups_per_tile
 from cutegen.families.gemm.lowering.lowering import NVGPU, Cores
 from cutegen.families.gemm.lowering.sm90.cores import CLUSTERS, CORES
@@ -28,7 +28,7 @@ class Sm90:
     def list_cores(self, problem: GemmProblem) -> Cores:
         return CORES
 
-    def list_flat_cores(self, problem: GemmProblem) -> Cores:
+    def list_flat_cores(self, problem: GemmProblem) -> Iterable[tuple[Core, str]]:
         return ()
 
     def import_mma(self, problem: GemmProblem) -> dict[str, tuple[str, ...]]:
