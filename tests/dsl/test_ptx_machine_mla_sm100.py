@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
 SHIPPED, QUANTISED = (ROOT / "generated" / f"mla_decode_{kind}_sm100a" for kind in ("bf16", "e4m3"))
-WRITTEN = r"st\.shared\.b32\s+\[%r\d+\+464\]"  # to `exchange`, at byte 464
+WRITTEN = r"st\.shared\.b32\s+\[%r\d+\+416\]"  # to `exchange`, at byte 416
 LAST_BARRIER = r"barrier\.cluster\.arrive;\s+barrier\.cluster\.wait;(?=(?:(?!barrier\.cluster)[\s\S])*$)"
 
 

@@ -62,7 +62,7 @@ def test_a_row_of_warps_has_each_role_once() -> None:
     warps = [w for role in model.roles for w in range(role.warps.first, role.warps.last + 1)]
     assert warps == list(range(11))
     assert model.threads("EXCHANGED") == model.threads("HALVES") == 64
-    assert model.count_mbarriers() == 48
+    assert model.count_mbarriers() == 42
 
 
 @pytest.mark.parametrize(("page_size", "q", "loads"), [(64, "joined", 4), (128, "split", 5), (16, "joined", 9)])
@@ -70,7 +70,7 @@ def test_planned_code(page_size: int, q: str, loads: int) -> None:
     made = resolved(f"kv_cache: {{page_size: {page_size}}}\nq: {q}\n")
     plan = plan_code(made, made.tilings[0])
     assert [(m.opcode, m.step) for m in plan.mma] == [("UTCHMMA.2CTA", 8)]
-    assert (plan.tma_loads, plan.registers, plan.mbarriers) == (loads, (), 48)
+    assert (plan.tma_loads, plan.registers, plan.mbarriers) == (loads, (), 42)
 
 
 def test_explained_with_tensor_memory_and_a_timeline() -> None:

@@ -91,24 +91,24 @@ def list_mbarriers(problem: MlaProblem, stages: int) -> tuple[Mbarriers, ...]:
     stored = ("Q of both CTAs is in SMEM", both, "softmax warps of both CTAs")
 
     def ring(
-        name: str, count: int, full: tuple[str, str, str], empty: tuple[str, str, str], source: str = ""
-    ) -> tuple[Mbarriers, Mbarriers]:
-        """Of `count` slots; (what it says, arrivals, who) of either side."""
+        name: str, count: int, full: tuple[str, str, str], empty: tuple[str, str, str] | None = None, source: str = ""
+    ) -> tuple[Mbarriers, ...]:
+        """Of `count` slots; (what it says, arrivals, who) of either side. empty: None where others imply it."""
         said, source = f"{count} mbarriers" if count > 1 else "mbarrier", source or str(count)
-        made = (Mbarriers(f"{side}_{name}", count, source, f"{said}: {holds}", arrivals, who)
-                for side, (holds, arrivals, who) in (("full", full), ("empty", empty)))  # fmt: skip
-        return next(made), next(made)
+        sides = (("full", full), ("empty", empty))
+        return tuple(
+            Mbarriers(f"{side}_{name}", count, source, f"{said}: {of_side[0]}", *of_side[1:])
+            for side, of_side in sides
+            if of_side
+        )
 
     return (
-        *ring("q", 1, stored if problem.cache else landed, ("its last product is done", "1", commit)),
+        *(ring("q", 1, stored) if problem.cache else ring("q", 1, landed, ("its last product is done", "1", commit))),
         *ring("kv", stages, ("K or V of both CTAs has landed", "1", ""), ("its products are done", "1", commit),
               "t.stages"),
-        *ring("s", STAGES, ("scores are in tensor memory", "1", commit),
-              ("scores are in registers", both, "softmax warps of both CTAs")),
-        *ring("p", STAGES, ("P of both CTAs is in SMEM", both, "softmax warps of both CTAs"),
-              ("its product is done", "1", commit)),
-        *ring("fade", STAGES, ("what O shrinks by is in SMEM", f"{warps // 2}", "softmax warps of the first halves"),
-              ("it is read", f"{warps}", "correction warps")),
+        *ring("s", STAGES, ("scores are in tensor memory", "1", commit)),
+        *ring("p", STAGES, ("P of both CTAs is in SMEM", both, "softmax warps of both CTAs")),
+        *ring("fade", STAGES, ("what O shrinks by is in SMEM", f"{warps // 2}", "softmax warps of the first halves")),
         *ring("sum", 1, ("sums of a request are in SMEM", f"{warps}", "softmax warps"),
               ("they are read", f"{warps}", "correction warps")),
         *ring("o", 1, ("a product with V is in tensor memory", "1", commit),

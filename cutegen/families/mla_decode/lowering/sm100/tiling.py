@@ -73,20 +73,23 @@ def _pipelines(problem: MlaProblem, stages: int) -> Iterator[Pipeline]:
         return f"1 arrival and {PAIR * size} bytes by TMA, to both CTAs, at the first one"
 
     of_both = f"{PAIR * warps} warps of both CTAs arrive at the first one"
+    scored = "with s full of the block after the next, as its scores are issued behind P V of this one"
     if problem.cache:
-        yield Pipeline("q", "AsyncUmma", "softmax warps", "MMA warp", 1, q, of_both, both, (SOFTMAX,), (MMA_WARP,))
+        last = "with s full of a request's last block"
+        yield Pipeline("q", "AsyncUmma", "softmax warps", "MMA warp", 1, q, of_both, last, (SOFTMAX,), (MMA_WARP,),
+                       own_empty=False)  # fmt: skip
     else:
         yield Pipeline("q", "TmaUmma", "load warp", "MMA warp", 1, q, landed(q), both, (LOAD_WARP,), (MMA_WARP,))
     yield Pipeline(
         "kv", "TmaUmma", "load warp", "MMA warp", stages, slot, landed(slot), both, (LOAD_WARP,), (MMA_WARP,)
     )
-    yield Pipeline("s", "UmmaAsync", "MMA warp", "softmax warps", STAGES, row * KEYS, both, of_both,
-                   (MMA_WARP,), (SOFTMAX,))  # fmt: skip
+    yield Pipeline("s", "UmmaAsync", "MMA warp", "softmax warps", STAGES, row * KEYS, both,
+                   "with p full, as P is stored behind them", (MMA_WARP,), (SOFTMAX,), own_empty=False)  # fmt: skip
     yield Pipeline("fade", "mbarrier", "softmax warps", "correction warps", STAGES, row,
-                   f"{warps // 2} warps arrive, those of the first halves", f"{warps} warps arrive",
-                   (SOFTMAX,), (CORRECTION,))  # fmt: skip
+                   f"{warps // 2} warps arrive, those of the first halves", scored,
+                   (SOFTMAX,), (CORRECTION,), own_empty=False)  # fmt: skip
     yield Pipeline("p", "AsyncUmma", "softmax warps", "MMA warp", STAGES, ROW_BLOCK * KEYS * of.terms * of.dtype.bytes,
-                   of_both, both, (SOFTMAX,), (MMA_WARP,))  # fmt: skip
+                   of_both, scored, (SOFTMAX,), (MMA_WARP,), own_empty=False)  # fmt: skip
     yield Pipeline("o", "UmmaAsync", "MMA warp", "correction warps", 1, row * problem.latent_dim, both, of_both,
                    (MMA_WARP,), (CORRECTION,))  # fmt: skip
     yield Pipeline("sum", "mbarrier", "softmax warps", "correction warps", 1, 3 * row, f"{warps} warps arrive",
@@ -104,16 +107,14 @@ def _roles(problem: MlaProblem) -> tuple[Role, ...]:
     of_load: tuple[tuple[str, str], ...] = of_q
     converts, loads = "", "Q of each request, "
     if problem.cache:
-        of_softmax, of_load = (*of_q, (REQUEST, "<EXCHANGED_0")), ()
+        of_softmax, of_load = ((REQUEST, ">q full"), (REQUEST, "<EXCHANGED_0")), ()
         converts, loads = "Q of each request, as terms of e4m3, and ", ""
-    scores, product = ((BLOCK, "<s empty"), (BLOCK, "<kv full"), (BLOCK, ">kv empty"), (BLOCK, ">s full")), (
-        (BLOCK, "<o empty"), (BLOCK, "<p full"), (BLOCK, "<kv full"), (BLOCK, ">kv empty"), (BLOCK, ">p empty"),
-        (BLOCK, ">o full"),
+    scores, product = ((BLOCK, "<kv full"), (BLOCK, ">kv empty"), (BLOCK, ">s full")), (
+        (BLOCK, "<o empty"), (BLOCK, "<p full"), (BLOCK, "<kv full"), (BLOCK, ">kv empty"), (BLOCK, ">o full"),
     )  # fmt: skip
-    softmax = ((BLOCK, "<s full"), (BLOCK, ">s empty"), (BLOCK, "<EXCHANGED_0"), (BLOCK, "<fade empty"),
-               (BLOCK, ">fade full"), (BLOCK, "<p empty"), (BLOCK, ">p full"),
+    softmax = ((BLOCK, "<s full"), (BLOCK, "<EXCHANGED_0"), (BLOCK, ">fade full"), (BLOCK, ">p full"),
                (REQUEST, "<sum empty"), (REQUEST, ">sum full"), ("", "<MET"))  # fmt: skip
-    correct = ((BLOCK, "<fade full"), (BLOCK, ">fade empty"), (BLOCK, "<o full"), (BLOCK, ">o empty"),
+    correct = ((BLOCK, "<fade full"), (BLOCK, "<o full"), (BLOCK, ">o empty"),
                (REQUEST, "<sum full"), (REQUEST, ">sum empty"), ("", "<MET"))  # fmt: skip
     return (
         Role(
@@ -128,7 +129,7 @@ def _roles(problem: MlaProblem) -> tuple[Role, ...]:
         Role(
             MMA_WARP, 0,
             "allocates tensor memory; in the first CTA: S = Q K^T of each block, then O += P V of the one before",
-            _events((REQUEST, "<q full"), *scores, *product, (REQUEST, ">q empty")),
+            _events((REQUEST, "<q full"), *scores, *product, *(() if problem.cache else ((REQUEST, ">q empty"),))),
         ),
         Role(
             LOAD_WARP, 0,
