@@ -59,10 +59,12 @@ class CpuMla(MlaPlan):
                 raise ValueError("Mismatched Tensor on argument")  # as TVM FFI does, in words that help nobody
             self.launched.append(key)
             queries, (cache, table, lengths, *rest) = values[: len(self.queries)], values[len(self.queries) :]
-            sink = rest.pop(int(self.has_scale)) if self.has_sink else None
-            run(self, torch.cat(queries, -1), cache, table, lengths, *rest)
+            factor = float(rest.pop(0)) if self.has_scale else 1.0
+            sink = rest.pop(0) if self.has_sink else None
+            out, lse, *scratch, scale, parts = rest
+            run(self, torch.cat(queries, -1), cache, table, lengths, out, lse, *scratch, scale * factor, parts)
+            out *= factor
             if sink is not None:
-                out, lse = rest[-6], rest[-5]
                 out *= sink_factor(lse.mT if self.lse_layout == "bhs" else lse, sink)
 
         return kernel

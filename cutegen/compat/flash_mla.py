@@ -5,7 +5,8 @@
 Arguments mean what they mean there. What differs: work is scheduled inside the kernel, so metadata are placeholders
 that nothing reads; pages of 16, 32 and 128 tokens are taken as well; the stride from page to page may be any multiple
 of 16 bytes; sparse attention takes any number of heads and indices, and an index outside of the cache counts as none.
-Dense attention over an FP8 cache is refused, on sm_100 and sm_103 sparse attention, and every other device.
+Dense attention takes a cache in e4m3 with one factor as well, with queries in bf16. On sm_100 and sm_103 sparse
+attention is refused, and every other device.
 
 A kernel is rendered when it is first needed, for the dtype, the page size and the mask, or for sparse attention over
 a cache of 656 bytes a token, or one or two of 584, with or without a sink. It promises 1 to 128 heads and 1 to 16 new
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.compat.flash_mla_arguments import (
+    E4M3,
     PLANE_ROW,
     SPARSE_ROW,
     as_bytes,
@@ -37,6 +39,7 @@ from cutegen.compat.flash_mla_arguments import (
     check_sparse,
     check_tensor,
     find_lengths,
+    read_factor,
     read_scale,
     refuse,
     rename,
@@ -93,8 +96,6 @@ def get_mla_metadata(
 
     Nothing in them depends on the lengths: they need not be made again when lengths change.
     """
-    if topk is None:
-        refuse(is_fp8_kvcache=bool(is_fp8_kvcache))
     if cache_seqlens is None:
         return FlashMLASchedMeta(), None
     if num_heads_k != 1:
@@ -136,13 +137,14 @@ def flash_mla_with_kvcache(
 
     q [batch, seq_len_q, heads, 576] bf16 or f16, k_cache [pages, page_size, 1, 576], block_table [batch, max_pages] and
     cache_seqlens [batch] int32. softmax_scale: by default q.shape[-1] ** -0.5. causal: aligned to the last key. A row
-    without keys has output 0 and LSE +inf. descale_q, descale_k: of 8-bit inputs, not read. TypeError, ValueError:
-    arguments that do not fit, in words.
+    without keys has output 0 and LSE +inf. A dense cache may be e4m3, with q in bf16: keys and values are times
+    descale_k, f32 [1] on the device. descale_q, and descale_k of other caches, are not read. TypeError, ValueError,
+    NotImplementedError: arguments that do not fit, in words.
     """
     check_tensor("k_cache", k_cache)
     check_extra(k_cache, indices, extra_k_cache, extra_indices_in_kvcache, extra_topk_length)
     if indices is None:
-        refuse(is_fp8_kvcache=bool(is_fp8_kvcache), attn_sink=attn_sink, topk_length=topk_length)
+        refuse(attn_sink=attn_sink, topk_length=topk_length)
     else:
         check_sparse(indices, bool(is_fp8_kvcache), causal)
     check_shapes(q, k_cache, head_dim_v, sparse=indices is not None)
@@ -151,17 +153,19 @@ def flash_mla_with_kvcache(
     metadata = tile_scheduler_metadata if isinstance(tile_scheduler_metadata, FlashMLASchedMeta) else None
     extra_topk = None if extra_k_cache is None else extra_indices_in_kvcache.shape[-1]
     config = FlashMLASchedMeta.Config(
-        batch, query_len, heads, page_size, 1, causal, topk is not None, topk, extra_topk=extra_topk
+        batch, query_len, heads, page_size, 1, causal, k_cache.element_size() == 1, topk, extra_topk=extra_topk
     )
     if metadata:
         _compare(metadata, num_splits, config)
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else read_scale(softmax_scale)
     if indices is None:
-        dtype = str(q.dtype).removeprefix("torch.")
+        factor = read_factor(q, k_cache, bool(is_fp8_kvcache), descale_k)
+        dtype = E4M3 if factor else str(q.dtype).removeprefix("torch.")
         plan = find_plan(dtype, page_size, causal or query_len == 1, query_len, heads)
         if query_len > 1 and q.stride(1) != heads * q.stride(2):
             q = q.contiguous()
-        values: tuple[Any, ...] = (q, k_cache.squeeze(2), block_table, cache_seqlens, scale)
+        cache = as_bytes(k_cache) if factor else k_cache.squeeze(2)
+        values: tuple[Any, ...] = (q, cache, block_table, cache_seqlens, *factor, scale)
     else:
         second: tuple[Any, ...] = ()
         extra_page = 0
@@ -198,9 +202,11 @@ def use(plan: MlaPlan) -> None:
     if plan.sparse and plan.row_bytes not in (SPARSE_ROW, PLANE_ROW):
         widths = f"{SPARSE_ROW} or {PLANE_ROW}"
         raise ValueError(f"flash_mla: {plan.name} reads {plan.row_bytes} bytes a token; sparse calls have {widths}")
-    if not plan.sparse and plan.cache_format is not None:
+    cache = plan.cache_format
+    if not plan.sparse and cache is not None and (cache.latent_offset or not cache.per_tensor):
         raise ValueError(
-            f"flash_mla: {plan.name} reads a quantised cache, which dense calls do not take; call its plan"
+            f"flash_mla: {plan.name} reads another quantised cache than dense calls have: e4m3, the latent part first, "
+            "with one factor; call its plan"
         )
     if not plan.sparse and plan.has_sink:
         raise ValueError(f"flash_mla: {plan.name} takes a sink, which dense calls do not have; call its plan")
@@ -218,9 +224,9 @@ def prepare(
     extra_page_size: int = 0,
 ) -> MlaPlan:
     """Compiles every plan that such calls may go to: those that were given to `use`, and the rendered one unless one of
-    them takes all calls. Without it the first calls do. Returns the one that is asked first. dtype: torch's, or its
-    name there. sparse: calls with indices, and with attn_sink or not; then dtype and causal say nothing. token_bytes,
-    extra_page_size: of their caches; 0: there is no second one."""
+    them takes all calls. Without it the first calls do. Returns the one that is asked first. dtype: torch's of the
+    cache, or its name there. sparse: calls with indices, and with attn_sink or not; then dtype and causal say nothing.
+    token_bytes, extra_page_size: of their caches; 0: there is no second one."""
     if sparse:
         caches = {"token_bytes": token_bytes, "extra_page": extra_page_size}
         corners = product((1, MOST_TOKENS), (1, MOST_HEADS), (1, MOST_INDICES))
@@ -241,8 +247,8 @@ def prepare(
 def find_plan(
     dtype: str, page_size: int, causal: bool, query_len: int | None = None, heads: int | None = None
 ) -> MlaPlan:
-    """The plan that runs a call: one that was given to `use`, else rendered. dtype: its name in torch. query_len,
-    heads: of the call, if known."""
+    """The plan that runs a call: one that was given to `use`, else rendered. dtype: of the cache, by its name in torch.
+    query_len, heads: of the call, if known."""
     kind = (dtype, page_size, causal)
     return next((plan for plan in _given if _takes(plan, *kind, query_len, heads)), None) or _find_rendered(*kind)
 
@@ -297,7 +303,7 @@ def _takes(
     extents = (("query_len", query_len), ("heads", heads))
     return (
         not plan.sparse
-        and (plan.dtype, plan.page_size) == (dtype, page_size)
+        and (E4M3 if plan.cache_format else plan.dtype, plan.page_size) == (dtype, page_size)
         and (plan.causal == causal or query_len == 1)
         and not any(n is not None and range_fault(d, n, plan.dims[d]) for d, n in extents)
     )

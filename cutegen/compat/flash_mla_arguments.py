@@ -12,13 +12,15 @@ _PASSED = {
     "kv_cache": "k_cache.squeeze(2)",
     "seq_lens": "cache_seqlens",
     "sink": "attn_sink",
+    "kv_scale": "descale_k",
     "extra_kv_cache": "extra_k_cache.squeeze(2)",
     "extra_indices": "extra_indices_in_kvcache",
 }
 _SUPPORTED = (
-    f"dense decode over bf16 or f16, and sparse decode over caches of {SPARSE_ROW} bytes a token, or of {PLANE_ROW}, "
-    "of which there may be two"
+    f"dense decode over bf16, f16 or e4m3 with one factor, and sparse decode over caches of {SPARSE_ROW} bytes a "
+    f"token, or of {PLANE_ROW}, of which there may be two"
 )
+E4M3 = "float8_e4m3fn"  # what torch calls the elements of a dense cache with one factor
 
 
 def refuse(**unsupported: Any) -> None:
@@ -97,13 +99,31 @@ def check_shapes(q: Any, k_cache: Any, head_dim_v: int, sparse: bool = False) ->
         raise NotImplementedError(f"flash_mla: k_cache has dtype {k_cache.dtype} with indices: {_SUPPORTED}")
     if sparse and k_cache.shape[-1] != width:
         raise NotImplementedError(f"flash_mla: k_cache has {k_cache.shape[-1]} bytes a token: {_SUPPORTED}")
-    if not sparse and bits_8:  # whether or not is_fp8_kvcache says so
-        raise NotImplementedError(f"flash_mla: k_cache has dtype {k_cache.dtype}, an fp8 cache: {_SUPPORTED}")
+    if not sparse and bits_8 and k_cache.shape[-1] != width:
+        raise NotImplementedError(f"flash_mla: k_cache has {k_cache.shape[-1]} bytes a token: {_SUPPORTED}")
+    if q.element_size() == 1:
+        remedy = "pass (q.float() * descale_q).bfloat16()"
+        raise NotImplementedError(f"flash_mla: q has dtype {q.dtype}; queries are in 16 bits: {remedy}")
     if q.dim() != 4 or k_cache.dim() != 4 or k_cache.shape[2] != 1:
         raise ValueError(
             f"flash_mla: q has shape {tuple(q.shape)} and k_cache {tuple(k_cache.shape)}; they need to be "
             f"[batch, seq_len_q, heads, {dim}] and [pages, page_size, 1, {width}]"
         )
+
+
+def read_factor(q: Any, k_cache: Any, is_fp8_kvcache: bool, descale_k: Any) -> tuple[Any, ...]:
+    """Of a dense cache of 8 bits, whether or not is_fp8_kvcache says that it is one: its factor f32 [1]; of others
+    nothing."""
+    if k_cache.element_size() != 1:
+        if is_fp8_kvcache:
+            raise ValueError(f"flash_mla: is_fp8_kvcache is True; k_cache has dtype {k_cache.dtype}")
+        return ()
+    if str(k_cache.dtype) not in ("torch.uint8", f"torch.{E4M3}"):
+        raise TypeError(f"flash_mla: k_cache has dtype {k_cache.dtype}, needs {E4M3}, or its bytes as uint8")
+    if descale_k is None:
+        raise ValueError("flash_mla: descale_k is missing; an fp8 cache has one factor, float32 [1] on its device")
+    check_tensor("descale_k", descale_k)
+    return (descale_k.reshape(1) if descale_k.numel() == 1 else descale_k,)
 
 
 def check_tensor(name: str, value: Any) -> None:

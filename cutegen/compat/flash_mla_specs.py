@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.compat.flash_mla_arguments import PLANE_ROW, SPARSE_ROW
+from cutegen.compat.flash_mla_arguments import E4M3, PLANE_ROW, SPARSE_ROW
 
 MOST_TOKENS, MOST_HEADS, MOST_INDICES = 16, 128, 1 << 17  # that rendered plans promise
 SPEC = """\
@@ -15,8 +15,9 @@ dtype: {dtype}
 heads: [1, {heads}]
 query_len: [1, {tokens}]
 mask: {mask}
-kv_cache: {{page_size: {page_size}}}
+kv_cache: {{page_size: {page_size}{parts}}}
 """
+PARTS = ", latent: {dtype: e4m3}, rope: {dtype: e4m3}"  # of a cache with one factor
 SPARSE_SPEC = """\
 cutegen: 1
 kernel: mla_decode
@@ -53,8 +54,9 @@ _SHORT = {"bfloat16": "bf16", "float16": "f16"}
 
 
 def spec_of(arch: str, dtype: Any, page_size: int, flag: bool, extra_page: int) -> tuple[str, str]:
-    """(name, text). dtype: its name in torch, or of sparse attention, bytes a token. flag: whether there is a mask, or
-    of sparse attention a sink. extra_page: rows of a page of a second cache, 0 without. TypeError: no such dtype."""
+    """(name, text). dtype: of a dense cache, its name in torch, or of sparse attention, bytes a token. flag: whether
+    there is a mask, or of sparse attention a sink. extra_page: rows of a page of a second cache, 0 without. TypeError:
+    no such dtype."""
     extents = {"arch": arch, "page_size": page_size, "tokens": MOST_TOKENS, "heads": MOST_HEADS}
     if dtype == SPARSE_ROW:
         name = f"flash_mla_sparse{'_sink' * flag}_page{page_size}"
@@ -63,10 +65,10 @@ def spec_of(arch: str, dtype: Any, page_size: int, flag: bool, extra_page: int) 
         extra = f", extra: {{topk: [1, {MOST_INDICES}], page_size: {extra_page}}}" if extra_page else ""
         name = f"flash_mla_sparse_584{'_sink' * flag}_page{page_size}" + f"_extra{extra_page}" * (extra_page > 0)
         text = PLANE_SPEC.format(sink=str(flag).lower(), topk=MOST_INDICES, extra=extra, **extents)
-    elif dtype in _SHORT:
-        mask = "causal" if flag else "none"
-        name = f"flash_mla_{_SHORT[dtype]}_{mask}_page{page_size}"
-        text = SPEC.format(dtype=_SHORT[dtype], mask=mask, **extents)
+    elif dtype in (*_SHORT, E4M3):
+        mask, parts = "causal" if flag else "none", PARTS if dtype == E4M3 else ""
+        name = f"flash_mla_{_SHORT.get(dtype, 'e4m3')}_{mask}_page{page_size}"
+        text = SPEC.format(dtype=_SHORT.get(dtype, "bf16"), mask=mask, parts=parts, **extents)
     else:
         raise TypeError(f"flash_mla: q has dtype {dtype}, needs bfloat16 or float16")
     return name, text

@@ -122,15 +122,10 @@ def test_rows_that_do_not_merge_are_copied(plans: list[Causal]) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (
-            {"is_fp8_kvcache": True},
-            NotImplementedError,
-            "flash_mla: is_fp8_kvcache is not supported: dense decode over",
-        ),
-        ({"is_fp8_kvcache": 1}, NotImplementedError, "is_fp8_kvcache is not supported"),
+        ({"is_fp8_kvcache": 1}, ValueError, "flash_mla: is_fp8_kvcache is True; k_cache has dtype torch.bfloat16"),
         ({"indices": 1}, TypeError, "indices is int, needs a torch tensor"),
         ({"extra_k_cache": 1}, NotImplementedError, "extra_k_cache is not supported"),
-        ({"attn_sink": 1}, NotImplementedError, "attn_sink is not supported"),
+        ({"attn_sink": 1}, NotImplementedError, "attn_sink is not supported: dense decode over"),
         ({"softmax_scale": "x"}, TypeError, "flash_mla: softmax_scale is 'x', needs a float"),
         ({"softmax_scale": -1.0}, ValueError, "softmax_scale: is -1.0, needs a positive finite number"),
     ],
@@ -154,9 +149,11 @@ def test_refusals_name_what_the_caller_passed(plans: list[Causal]) -> None:
 
 def test_refused_shapes(plans: list[Causal]) -> None:
     q, cache, table, lengths, _ = plans[0].prepare_inputs(**DIMS)
-    for eight_bit in (cache.to(torch.float8_e4m3fn), cache.new_zeros((1, 64, 656), dtype=torch.uint8)):
-        with pytest.raises(NotImplementedError, match=r"k_cache has dtype \S+, an fp8 cache: dense decode over"):
-            flash_mla_with_kvcache(q, eight_bit.unsqueeze(2), table, lengths, 512, None)
+    wide = cache.new_zeros((1, 64, 1, 656), dtype=torch.uint8)
+    with pytest.raises(NotImplementedError, match="k_cache has 656 bytes a token: dense decode over"):
+        flash_mla_with_kvcache(q, wide, table, lengths, 512, None)
+    with pytest.raises(TypeError, match=r"k_cache has dtype torch.int8, needs float8_e4m3fn"):
+        flash_mla_with_kvcache(q, cache.to(torch.int8).unsqueeze(2), table, lengths, 512, None)
     flash_mla_with_kvcache(q, cache.unsqueeze(2), table, lengths, 512, None, is_fp8_kvcache=0)
     with pytest.raises(ValueError, match=r"k_cache \(\d+, 64, 576\); they need to be"):
         flash_mla_with_kvcache(q, cache, table, lengths, 512, None)
@@ -164,8 +161,6 @@ def test_refused_shapes(plans: list[Causal]) -> None:
         flash_mla_with_kvcache(None, cache.unsqueeze(2), table, lengths, 512, None)
     with pytest.raises(ValueError, match="head_dim_v is 576, needs 512"):
         flash_mla_with_kvcache(q, cache.unsqueeze(2), table, lengths, 576, None)
-    with pytest.raises(NotImplementedError, match="is_fp8_kvcache"):
-        get_mla_metadata(lengths, 8, 1, is_fp8_kvcache=True)
     with pytest.raises(TypeError, match="cache_seqlens is list, needs a torch tensor"):
         get_mla_metadata([3, 4], 8, 1)
     with pytest.raises(ValueError, match="num_heads_k is 2"):
@@ -174,8 +169,49 @@ def test_refused_shapes(plans: list[Causal]) -> None:
         flash_mla.use(math)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs q: joined"):
         flash_mla.use(type("Split", (Causal,), {"split_q": True})())
-    with pytest.raises(ValueError, match="quantised cache"):
+    with pytest.raises(ValueError, match="another quantised cache than dense calls have"):
         flash_mla.use(type("Quantised", (Causal,), {"cache_format": CacheFormat(0, 512, 128, 528, 656)})())
+
+
+class OneFactor(Causal):
+    cache_format = CacheFormat(0, 0, 0, 512, 576)
+
+
+def test_a_dense_cache_in_e4m3(plans: list[Causal]) -> None:
+    plan = OneFactor()
+    flash_mla.use(plan)
+    q, cache, table, lengths, factor, scale = plan.prepare_inputs(**DIMS)
+    expected = plan.reference_fn(q, cache, table, lengths, factor, scale)
+    stored = cache.view(torch.float8_e4m3fn)
+    metadata, _ = get_mla_metadata(is_fp8_kvcache=True)
+    for held, descale in ((stored, factor), (cache, factor[0])):
+        out, lse = call((q, held, table, lengths, scale), metadata, causal=True, is_fp8_kvcache=True, descale_k=descale)
+        torch.testing.assert_close(out, expected[0], atol=2**-6, rtol=2**-6)
+        torch.testing.assert_close(lse, expected[1])
+    assert metadata.config
+    assert metadata.config.is_fp8_kvcache
+    assert plan.launched
+    assert not plans[0].launched
+    assert flash_mla.find_plan("bfloat16", 64, True) is plans[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"descale_k": None}, ValueError, r"descale_k is missing; an fp8 cache has one factor, float32 \[1\]"),
+        ({"descale_k": 1.0}, TypeError, "descale_k is float, needs a torch tensor"),
+        ({"descale_k": torch.ones(2)}, ValueError, r"descale_k: shape\[0\] is 2"),
+        ({"q": torch.float8_e4m3fn}, NotImplementedError, r"q has dtype torch.float8_e4m3fn; .* \* descale_q"),
+        ({"q": torch.float16}, TypeError, "q: .*float16"),
+    ],
+)
+def test_refusals_of_a_dense_cache_in_e4m3(change: dict[str, Any], error: type, message: str) -> None:
+    plan = OneFactor()
+    flash_mla.use(plan)
+    q, cache, table, lengths, factor, scale = plan.prepare_inputs(**DIMS)
+    q = q.to(change.get("q", q.dtype))
+    with pytest.raises(error, match=message):
+        call((q, cache, table, lengths, scale), None, causal=True, descale_k=change.get("descale_k", factor))
 
 
 def test_plans_given_last_come_first_within_their_promises(plans: list[Causal]) -> None:
@@ -242,6 +278,7 @@ def test_plans_are_rendered_for_the_device(
     flash_mla._arch_of.cache_clear()
     try:
         assert flash_mla.find_plan("bfloat16", 64, True).arch == arch
+        assert flash_mla.find_plan("float8_e4m3fn", 64, True).cache_format == CacheFormat(0, 0, 0, 512, 576)
         if arch == "sm_100a":
             with pytest.raises(ValueError, match=r"flash_mla: .* on sm_100a is not supported yet; call it on an sm_90"):
                 flash_mla.find_sparse_plan()
