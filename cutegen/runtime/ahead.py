@@ -13,9 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 # The plan's module, then keys. A child has no GPU: it compiles, and loads nothing onto a device.
 # What `python -c` puts first is the working directory, from which nothing is imported that the parent would not.
+# Compiling needs no tensors, and importing torch (TVM FFI does where it can) takes longer than a compile.
 _CHILD = """
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
+sys.modules["torch"] = None
 import importlib
 plan = importlib.import_module(sys.argv[1]).PLAN
 for key in sys.argv[2:]:
