@@ -15,7 +15,16 @@ import pytest
 hypothesis.settings.register_profile("cutegen", deadline=None, derandomize=os.environ.get("CUTEGEN_RANDOM") != "1")
 hypothesis.settings.load_profile("cutegen")
 
+# Tests run on all cores, and what they start does: one thread each, also of what imports torch.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 ACCEPT = os.environ.get("CUTEGEN_ACCEPT") == "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers of xdist take files in the order of the folders: those that compile take longest, and come first. Its own
+    order, by how many tests a file has, leaves a file of a few long ones for the end, when other cores have no work."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
 
 
 def pytest_collection_finish() -> None:
@@ -24,6 +33,16 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of whole folders, the thorough ones are left out where `-m` does not ask for them."""
+    if config.option.markexpr or any(arg.partition("::")[0].endswith(".py") for arg in config.args):
+        return
+    thorough = [item for item in items if item.get_closest_marker("thorough")]
+    if thorough:
+        config.hook.pytest_deselected(items=thorough)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
 
 
 @pytest.fixture

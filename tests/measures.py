@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 72192,
+    "lines of cutegen/": 72194,
     "lines of templates/": 7460,
 }
 

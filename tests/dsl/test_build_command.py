@@ -190,6 +190,7 @@ def different(names: Iterable[str]) -> set[str]:
     return set(kept)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("python", [sys.executable, *OTHERS])
 def test_every_shipped_kernel_keeps_the_contract(python: str, tmp_path: Path) -> None:
     """With the cache that tests share: the PTX machine runs many of these kernels."""

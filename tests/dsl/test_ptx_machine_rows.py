@@ -59,6 +59,7 @@ def test_every_form_is_right(form: str) -> None:
     assert_passes(subject, SHAPES[form])
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed")
 @pytest.mark.parametrize(
     "name",

@@ -17,6 +17,7 @@ from cutegen.families.gemm.features.gather import gather_warps
 
 pytestmark = [
     pytest.mark.dsl,
+    pytest.mark.thorough,
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(find_nvdisasm() is None, reason="nvidia-cuda-nvdisasm is not installed"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -84,3 +85,11 @@ def _opens(function: ast.expr) -> bool:
         return False
     owner = function.value.id if isinstance(function.value, ast.Name) else ""
     return function.attr in ("read_text", "read_bytes") or (function.attr == "open" and owner in ("os", "io", "path"))
+
+
+def test_tests_that_whole_folders_leave_out_have_a_step_of_their_own() -> None:
+    mark = re.compile(r"pytest\.mark\.thorough\b")
+    marked = {path.parent for path in SOURCES if mark.search(path.read_text(encoding="utf-8"))}
+    assert marked == {ROOT / "tests" / "dsl"}
+    steps = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "pytest -n auto --dist loadfile -m thorough tests/dsl\n" in steps
