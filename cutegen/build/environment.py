@@ -36,10 +36,11 @@ _OWN = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """nvidia-cutlass-dsl of one version. text: for pip."""
+    """nvidia-cutlass-dsl of one version. text: for pip. name: in reports, 4.8.1 or 4.8.1[cu13]."""
 
     text: str
     version: str
+    name: str
 
 
 def read_requirement(text: str) -> Requirement:
@@ -49,7 +50,7 @@ def read_requirement(text: str) -> Requirement:
         raise CutegenError(
             f"{cut(text)!r} is not one version of {PACKAGE}", f"write {PACKAGE}==4.8.1, or with [cu13]", exit_code=2
         )
-    return Requirement(found[0], found[3])
+    return Requirement(found[0], found[3], found[3] + (found[2] or ""))
 
 
 def installed_version() -> str:

@@ -43,7 +43,7 @@ KNOWN: tuple[Known, ...] = (
         "KiB or of the architecture.",
         "allocate it dynamically, or make it smaller: fewer stages, a smaller tile",
         "ptxas error   : Entry function 'kernel' uses too much shared data (0x1c000 bytes, 0xc000 max)",
-        "ptxas",
+        "ptxas 13.0.88",
     ),
     Known(
         r"Value '(sm_\w+)' is not defined for option 'gpu-name'",
@@ -52,7 +52,7 @@ KNOWN: tuple[Known, ...] = (
         "install the DSL with a newer toolkit (`pip install 'nvidia-cutlass-dsl[cu13]'`), or build for an architecture "
         "that `cutegen doctor` lists",
         "ptxas fatal   : Value 'sm_103a' is not defined for option 'gpu-name'",
-        "ptxas",
+        "ptxas 13.0.88",
     ),
     Known(
         r"Unsupported \.version (\S+); current version is '([^']+)'",
@@ -60,7 +60,7 @@ KNOWN: tuple[Known, ...] = (
         "The compiler that wrote the PTX is newer than the ptxas that assembles it: two toolkits are mixed.",
         "unset CUDA_TOOLKIT_PATH, and reinstall nvidia-cutlass-dsl with all of its libraries of one version",
         "ptxas application ptx input, line 9; fatal   : Unsupported .version 9.1; current version is '8.8'",
-        "ptxas",
+        "ptxas 13.0.88",
     ),
     Known(
         r"(Not a name of any known instruction: '[^']+'|Unknown modifier '[^']+'"
@@ -78,7 +78,7 @@ KNOWN: tuple[Known, ...] = (
         "A call of a device function was left in the PTX, and nothing is linked that defines it.",
         "replace the call by an operation of the DSL, or give its library with `--link-libraries`",
         "ptxas fatal   : Unresolved extern function 'helper'",
-        "ptxas",
+        "ptxas 13.0.88",
     ),
     Known(
         r"constraint 'n' expects an integer constant expression",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from cutegen.build.between_specs import Difference, compare_builds
 from cutegen.build.environment import (
     PACKAGE,
-    Requirement,
     build_in,
     installed_version,
     make_environment,
@@ -28,14 +28,21 @@ def compare_versions(
     """What changes, in words (`nvidia-cutlass-dsl 4.7.1 -> 4.8.1`), and how: by spec and architecture. old, new: as
     `read_requirement` takes them, "" for the version that runs here. CutegenError: a version cannot be had, or nothing
     can be built."""
-    wanted = [read_requirement(text) if text else None for text in (old, new)]
-    names = [one.version if one else installed_version() for one in wanted]
+    asked = [read_requirement(text) if text else None for text in (old, new)]
+    names = [one.name if one else installed_version() for one in asked]
+    # Another version, or one with an extra, whose wheels need not be here.
+    wanted = [one if one and one.text != f"{PACKAGE}=={installed_version()}" else None for one in asked]
     resolutions = {path: resolve_archs(path) for path in specs}
-    sides: list[Built] = []
-    with show_bar("building") as bar:
-        for one, name in zip(wanted, names):
+    sides, given = list[Built](), (resolutions, every, jobs)
+    with ExitStack() as folders, show_bar("building") as bar:
+        pythons = []
+        for one in wanted:  # all of them first, as one that cannot be had is told before anything is built
+            if one:
+                bar.name([f"installing {one.text}"])
+            pythons.append(make_environment(one, folders.enter_context(temporary_folder())) if one else None)
+        for python, name in zip(pythons, names):
             bar.name([f"with {PACKAGE} {name}"])
-            sides.append(_build_under(one, resolutions, every, jobs))
+            sides.append(build_in(python, *given) if python else _build_here(*given))
     before, after = sides
     found = [
         compare_builds(resolution, before[path][i], after[path][i])
@@ -45,13 +52,8 @@ def compare_versions(
     return f"{PACKAGE} {names[0]} -> {names[1]}", found
 
 
-def _build_under(
-    requirement: Requirement | None, resolutions: dict[Path, tuple[Resolution, ...]], every: bool, jobs: int | None
-) -> Built:
-    if requirement is None or requirement.text == f"{PACKAGE}=={installed_version()}":
-        return {
-            path: [list(build_kernels([r.resolved], sample=not every, workers=jobs)) for r in own]
-            for path, own in resolutions.items()
-        }
-    with temporary_folder() as folder:
-        return build_in(make_environment(requirement, folder), resolutions, every, jobs)
+def _build_here(resolutions: dict[Path, tuple[Resolution, ...]], every: bool, jobs: int | None) -> Built:
+    return {
+        path: [list(build_kernels([r.resolved], sample=not every, workers=jobs)) for r in own]
+        for path, own in resolutions.items()
+    }

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from cutegen.build.messages import explain
 from cutegen.defaults import AGAIN_ROUNDS, PATIENCE_SECONDS, ROUNDS, SLICE_MS, Behind
 from cutegen.diagnostics import CutegenError, describe_error
 from cutegen.run.candidates import Candidate, bind_baselines, bind_kernel, common_dims
@@ -137,7 +138,10 @@ def measure(
 
 
 def _reason(error: Exception) -> str:
-    return error.message if isinstance(error, CutegenError) else describe_error(error)
+    """In a line; what the compiler says in short, where it is known."""
+    if isinstance(error, CutegenError):
+        return error.message
+    return explain(str(error)).partition("\n")[0] or describe_error(error)
 
 
 def _is_lost(device: Device) -> bool:

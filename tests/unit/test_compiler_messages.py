@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cutegen.build.messages import KNOWN, MOST_LINES, describe, explain
+from cutegen.diagnostics import CutegenError
+from cutegen.run.bench import _reason
 
 VERIFICATION = """\
 \x1b[91m\x1b[1m[Error] MLIRError: Verification failed:
@@ -41,6 +43,12 @@ def test_a_sample_is_found_by_its_own_pattern_first(known: object) -> None:
 def test_a_message_names_the_line_of_the_kernel(text: str, first: str) -> None:
     """And no frame of the DSL."""
     assert describe(RuntimeError(text)).splitlines()[0] == first
+
+
+def test_bench_leaves_a_problem_out_with_the_message_in_short() -> None:
+    assert _reason(RuntimeError(ASSEMBLY)) == describe(RuntimeError(ASSEMBLY)).splitlines()[0]
+    assert _reason(ValueError("one\ntwo")) == "ValueError: one"
+    assert _reason(CutegenError("no kernel")) == "no kernel"
 
 
 def test_an_unknown_message_is_cut_and_has_no_colours() -> None:

@@ -16,6 +16,7 @@ from cutegen.build.facts import Facts
 from cutegen.build.kernels import KernelReport
 from cutegen.build.worker import Outcome
 from cutegen.cli import main
+from cutegen.cli.upgrade import compare_versions
 from cutegen.diagnostics import CutegenError
 
 
@@ -28,7 +29,9 @@ from cutegen.diagnostics import CutegenError
     ],
 )
 def test_a_version(text: str, version: str) -> None:
-    assert read_requirement(text).version == version
+    found = read_requirement(text)
+    assert found.version == version
+    assert found.name == version + "[cu13]" * ("cu13" in text)  # in the report
 
 
 @pytest.mark.parametrize("text", ["", "nvidia-cutlass-dsl>=4.8", "torch==2.6", "-r x", "nvidia-cutlass-dsl==4.8 --pre"])
@@ -80,6 +83,19 @@ def test_an_index_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         make_environment(read_requirement("1.2.3"), tmp_path / "environment")
     assert "No matching distribution found" in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_a_version_that_cannot_be_had_is_told_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pip")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setattr("cutegen.cli.upgrade.installed_version", lambda: "4.8.1")
+    monkeypatch.setattr("cutegen.cli.upgrade.build_kernels", lambda *_, **__: pytest.fail("it was built"))
+    (tmp_path / "one.yaml").write_text(PLAIN)
+    with pytest.raises(CutegenError, match=r"nvidia-cutlass-dsl==1\.2\.3 cannot be installed"):
+        compare_versions([tmp_path / "one.yaml"], "", "1.2.3")
 
 
 @pytest.mark.parametrize(
