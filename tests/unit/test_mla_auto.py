@@ -18,7 +18,7 @@ from cutegen.families.mla_decode.candidate import KNOBS
 from cutegen.families.mla_decode.derived import derive
 from cutegen.families.mla_decode.rules import refusals
 from cutegen.families.resolved import dispatch
-from cutegen.resolve import Lock, pin_decisions, tuning_space
+from cutegen.resolve import Lock, pin_decisions, resolve_file, tuning_space
 from cutegen.runtime.mla_decode.tiling import MlaTiling
 
 ROOT = Path(__file__).parents[2]
@@ -321,3 +321,14 @@ def test_columns_that_one_of_several_kernels_shares_bind_no_candidate(
     problem = {"batch": 32, "query_len": 1, "heads": 128, "kv_len": 4096}
     proposed = [p.candidate for p in tuning_space(resolve_text(f"{MLA}{knobs}\n")).propose(problem)]
     assert {(c.variant, c.split_columns) for c in proposed} == expected
+
+
+@pytest.mark.parametrize("name", ["mla_sparse_v4_sm90a", "mla_decode_bf16_sm90a"])
+def test_p_is_given_back_with_a_tile_that_its_reader_gives_back(name: str) -> None:
+    """Where V has all columns of K, P has a place of its own, which is in no group of tiles."""
+    (tiling, *_) = resolve_file(ROOT / "specs" / f"{name}.yaml").resolved.tilings
+    said = {p.name: p.empty for p in tiling.model.pipelines if p.name in ("p0", "p1")}
+    for buffer in range(2):
+        (tile,) = re.findall(rf"with tile (\d+) of k{buffer}", said[f"p{buffer}"])
+        owners = [g.warpgroup for g in tiling.free_groups if g.buffer == buffer and int(tile) in g.tiles]
+        assert owners == [1 - buffer]

@@ -113,7 +113,8 @@ def test_the_workspace_has_a_slot_for_each_piece() -> None:
     workspace, semaphores = plan.allocate_scratch(*inputs)
     small = (*inputs, *plan.allocate_outputs(*inputs), workspace[:-1], semaphores)
     with pytest.raises(
-        ValueError, match=r"4 rows in 8 parts need 24768: size it by workspace_shapes\(3, 4, sm_count=8"
+        ValueError,
+        match=r"4 rows of 3 requests in 8 pieces each need 24768: size it by workspace_shapes\(3, 4, sm",
     ):
         plan.launch_fn(*small)
     sparse = SparsePieces()

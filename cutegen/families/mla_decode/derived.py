@@ -70,7 +70,6 @@ GUESS_BARRIERS = (  # where a part is guessed before the wait for the kernel in 
     NamedBarrier(9, "CHECKED", (FIND_WARP,), LOAD_WARPS, "the load warps' guess is known to be right or wrong"),
     NamedBarrier(10, "FREED", (), (*CONSUMER_WARPS, *LOAD_WARPS), "what was loaded by a wrong guess has landed"),
 )
-ALL_BARRIERS = NAMED_BARRIERS + GUESS_BARRIERS
 
 
 def list_named_barriers(problem: MlaProblem, guess: bool = True) -> tuple[NamedBarrier, ...]:

@@ -20,6 +20,7 @@ from cutegen.families.mla_decode.tile_ownership import draw_tiles
 from cutegen.families.plan_text import TilingsText, Winners, list_winners, rows_of_all_devices, tilings_text
 from cutegen.families.resolved import DispatchRow
 from cutegen.render.environment import render_template
+from cutegen.runtime.by_arch import plan_module
 from cutegen.runtime.mla_decode.cache_format import CacheFormat, ExtraKeys
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
@@ -171,5 +172,5 @@ def render(resolved: ResolvedMla, *others: ResolvedMla) -> dict[str, str]:
         texts[f"{of_arch.tilings[0].module}.py"] = render_template(f"mla_decode/{folder}/kernel.py.jinja", k=text)
         if others:
             own_plan = render_template("mla_decode/plan.py.jinja", p=plan_text(of_arch), shared=False, own=True)
-            texts[f"plan_{of_arch.arch}.py"] = own_plan
+            texts[f"{plan_module(of_arch.arch)}.py"] = own_plan
     return texts

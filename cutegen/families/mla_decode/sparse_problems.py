@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from cutegen.arch import MOST_SMS
 from cutegen.families.proving import ALL_MODES, Mode, Problem
@@ -17,17 +18,10 @@ def list_sparse_problems(plan: MlaPlan) -> Iterator[Problem]:
     ends of the promised ranges."""
     (few, many), (low, high) = ends(plan.query_len), ends(plan.heads)
     odd, short, edges = min(high, low + 1 | 1), max(EDGES), len(EDGES) + 1
-    fewest, most = ends(plan.topk)
+    _, most = ends(plan.topk)
     holes = Draw("random", keys="holes")
     for key in plan.tilings:
-
-        def problem(
-            name: str, draw: Draw, *extents: int, modes: Sequence[Mode] = ("numerics",), key: str = key
-        ) -> Problem:
-            *others, topk = extents
-            dims = dict(zip(plan.dims, (*others, min(max(topk, fewest), most))))
-            return Problem(name, dims, key, tuple(modes), draw)
-
+        problem = partial(_problem, plan, key)
         yield problem("one index", Draw(), 1, few, low, 1)
         yield problem("one block", Draw(), 1, many, high, KEY_BLOCK)
         yield problem("an odd number of indices", Draw(peaked=True), 3, few, odd, 2 * KEY_BLOCK + 1)
@@ -50,14 +44,8 @@ def list_small_sparse_problems(plan: MlaPlan, sms: int) -> Iterator[Problem]:
     """The same on a GPU of so few SMs, in seconds on a CPU."""
     (few, many), (low, high) = ends(plan.query_len), ends(plan.heads)
     odd, some = min(high, low + 1 | 1), min(many, 2)
-    fewest, most = ends(plan.topk)
     for key in plan.tilings:
-
-        def problem(name: str, draw: Draw, *extents: int, modes: Sequence[Mode] = ("numerics",)) -> Problem:
-            *others, topk = extents
-            dims = dict(zip(plan.dims, (*others, min(max(topk, fewest), most))))
-            return Problem(name, dims, key, tuple(modes), draw)  # noqa: B023
-
+        problem = partial(_problem, plan, key)
         yield problem("one index", Draw(), 1, few, low, 1)
         yield problem("edges of blocks", Draw("edges", peaked=True), sms + 3, few, odd, 2 * KEY_BLOCK + 1)
         yield problem("tokens in parts", Draw("random", peaked=True), sms + 1, few, odd, (sms + 1) * KEY_BLOCK + 5)
@@ -66,6 +54,15 @@ def list_small_sparse_problems(plan: MlaPlan, sms: int) -> Iterator[Problem]:
         yield problem("no index is a row", Draw(keys="none"), 1, few, low, 70)
         yield problem("pages of a pool of layers", Draw("random", pitch=True), 2, few, odd, KEY_BLOCK + 9)
         yield problem("no keys at all", Draw("empty"), 2, few, low, KEY_BLOCK)
+
+
+def _problem(
+    plan: MlaPlan, key: str, name: str, draw: Draw, *extents: int, modes: Sequence[Mode] = ("numerics",)
+) -> Problem:
+    """extents: of the plan's dims, the last within its promise."""
+    *others, topk = extents
+    fewest, most = ends(plan.topk)
+    return Problem(name, dict(zip(plan.dims, (*others, min(max(topk, fewest), most)))), key, tuple(modes), draw)
 
 
 def ends(extent: Extent | None) -> tuple[int, int]:

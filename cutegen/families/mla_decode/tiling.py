@@ -13,7 +13,6 @@ from cutegen.families.mla_decode.derived import (
     MEET_WARP,
     Q_WARP,
     QUERY_BOXES,
-    TILE_COLUMNS,
     Derived,
     derive,
     list_mbarriers,
@@ -95,10 +94,12 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
             )
         )  # fmt: skip
     for group in range(CONSUMERS):
+        # Who reads P gives it back by the group of tiles of that buffer that it reads last.
+        (last,) = (g.tiles[-1] for g in d.free_groups if (g.buffer, g.warpgroup) == (group, 1 - group))
         plans.append(
             Pipeline(
                 f"p{group}", "named barrier", f"consumer {group}", f"consumer {1 - group}", 1, p_bytes,
-                f"P_READY_{group}", f"with tile {problem.value_dim // TILE_COLUMNS} of k{group}",
+                f"P_READY_{group}", f"with tile {last} of k{group}",
                 (CONSUMER_WARPS[group],), (CONSUMER_WARPS[1 - group],), own_empty=False,
             )
         )  # fmt: skip

@@ -61,11 +61,14 @@ def _scratch_faults(plan: MlaDispatch, values: Mapping[str, Any], sms: int | Non
         yield Fault(ValueError, text)
         return
     parts, elements, counters = plan.size(sm_count, key, rows, requests)
-    for name, needed in (("workspace", elements), ("semaphores", counters)):
+    cut = f"{rows} rows in {parts} parts"
+    pieces = f"{rows} rows of {requests} requests in {plan.tilings[key].max_splits} pieces each"
+    pieces = pieces if plan.batch_invariant else cut
+    for name, needed, of in (("workspace", elements, pieces), ("semaphores", counters, cut)):
         if (have := values[name].numel()) < needed:
             yield Fault(
                 ValueError,
-                f"{name}: has {have} elements; {rows} rows in {parts} parts need {needed}: "
+                f"{name}: has {have} elements; {of} need {needed}: "
                 f"size it by workspace_shapes({requests}, {rows}, sm_count={sm_count})",
             )
 

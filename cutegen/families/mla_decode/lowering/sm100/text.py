@@ -18,9 +18,9 @@ from cutegen.families.mla_decode.resolved import ResolvedMla
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairText(MlaKernelText):
-    """What kernel.py.jinja and its parts read on sm_100a. warps: the first one of each role, by its constant. group:
-    keys of a block that lie in one page. mma_op: a class of tcgen05, and what it takes for types; tile, mma_k: columns
-    of a slot with K, and of one product."""
+    """What kernel.py.jinja and its parts read on sm_100a. warps: the first one of each role behind the softmax
+    warps, by its constant. group: keys of a block that lie in one page. mma_op: a class of tcgen05, and what it
+    takes for types; tile, mma_k: columns of a slot with K, and of one product."""
 
     mma_op: str
     mma_dtypes: tuple[str, ...]
@@ -45,7 +45,11 @@ def pair_text(resolved: ResolvedMla) -> PairText:
         title=f"MLA decode for {resolved.arch}: {held}, pages of {problem.page_size}, by pairs of CTAs, "
         "split-KV in one launch.",
         overview=tuple(list_overview(resolved)),
-        warps={name.upper().replace(" ", "_").removesuffix("S"): warps.first for name, warps in model.warps.items()},
+        warps={
+            name.upper().replace(" ", "_").removesuffix("S"): warps.first
+            for name, warps in model.warps.items()
+            if warps.first > 0
+        },
         mma_op=mma.op,
         mma_dtypes=tuple(mma_types[name] for name in mma.dtypes),
         tile=of.tile,
