@@ -13,6 +13,8 @@ import pytest
 from gemm_specs import resolve_text
 
 from cutegen.render import render_package, write_package
+from cutegen.run.shapes import Shape, complete_edge, product_space
+from cutegen.run.subject import Subject
 from cutegen.runtime import torch_op
 from cutegen.runtime.base import BasePlan
 
@@ -70,3 +72,9 @@ def own_operators() -> Iterator[None]:
         for name in set(torch_op._registered) - before:
             torch_op._registered.pop(name)[1]._destroy()
             vars(torch.ops.cutegen).pop(name, None)
+
+
+def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:
+    """(name, shape) of the problems where kernels of this tiling go wrong, without repetitions."""
+    for name, extents in product_space(subject).edges(tiling):
+        yield name, complete_edge(subject, name, extents)

@@ -11,6 +11,7 @@ from cutegen.build.kernels import KernelReport, build_kernels
 from cutegen.families.registry import load_family
 from cutegen.resolve import Resolution
 from cutegen.resolve.winners import Winner
+from cutegen.runtime.by_arch import name_for_arch
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import CUBIN, find_compiled
 
@@ -161,8 +162,7 @@ def compare_builds(resolution: Resolution, old: Sequence[KernelReport], new: Seq
 
 
 def _title(resolution: Resolution) -> str:
-    name, arch = resolution.resolved.name, resolution.document.arch
-    return f"{name} ({arch})" if arch else name
+    return name_for_arch(resolution.resolved.name, resolution.document.arch)
 
 
 def _by_tiling(reports: Sequence[KernelReport]) -> dict[str, KernelReport]:

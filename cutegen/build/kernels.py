@@ -18,6 +18,7 @@ from cutegen.diagnostics import CutegenError
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.registry import load_family
 from cutegen.render import RenderedPackage, render_package, write_package
+from cutegen.runtime.by_arch import name_for_arch
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import find_compiled, instance_key
 from cutegen.runtime.sources import dsl_version
@@ -41,7 +42,7 @@ class KernelReport:
     @property
     def shown(self) -> str:
         """What tables call the spec."""
-        return f"{self.spec} ({self.arch})" if self.several else self.spec
+        return name_for_arch(self.spec, self.arch if self.several else "")
 
     @property
     def ok(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutegen.epilogue.ops import FUNCTIONS
-from cutegen.epilogue.program import ACCUMULATORS, Assign, EpilogueProgram, Operand, Report
+from cutegen.epilogue.program import ACCUMULATORS, Assign, EpilogueProgram, Operand, Report, needed_for
 from cutegen.epilogue.rules import BLOCK, MAX_PAIRS, NOT_YET_SUPPORTED
 from cutegen.epilogue.tree import (
     Binary,
@@ -187,14 +187,6 @@ class _Planner:
         self.reduced[name] = node
         return Name(name, node.span)
 
-    def closure(self, names: Collection[str], among: Collection[str]) -> tuple[Assign, ...]:
-        """The statements, of those named in `among`, that `names` are computed by, in order."""
-        needed = set(names)
-        for s in reversed(self.statements):
-            if s.name in needed and s.name in among:
-                needed.update(reads(s.expr))
-        return tuple(s for s in self.statements if s.name in needed and s.name in among)
-
     def plan(self, keep: bool) -> Passes | str:
         late = set(self.reduced)  # what a block's values are needed for
         for s in self.statements:
@@ -204,7 +196,9 @@ class _Planner:
         names = [s.name for s in self.statements]
         free = {name for name in names if name not in self.elements and name not in late}
         once = late - self.elements
-        before = self.closure([r for node in self.reduced.values() for r in reads(node.value)], {*names} - late)
+        before = needed_for(
+            [r for node in self.reduced.values() for r in reads(node.value)], self.statements, {*names} - late
+        )
         tiles = {o.name for o in self.program.tiles}
         tiles_before = any(tiles.intersection(reads(e)) for e in self.contributions(before))
         gone = {*self.accumulators, *(tiles if tiles_before else ())}
@@ -212,7 +206,7 @@ class _Planner:
         wanted = [*(o.name for o in self.program.outputs), *(r.name for r in self.program.reductions)]
         chosen = self.choose(wanted, known if keep else self.accumulators, gone, {*names} - once, {*known})
         if chosen is None:
-            read = self.frontier(self.closure(wanted, {*names} - once - {*known}), wanted, known)
+            read = self.frontier(needed_for(wanted, self.statements, {*names} - once - {*known}), wanted, known)
             listed = ", ".join(f"`{name}`" for name in read)
             room = f"{len(self.accumulators)} accumulator{'s' * (len(self.accumulators) > 1)}"
             few = f"only {room} can keep a value" if keep else "an i32 accumulator can keep none of them"
@@ -229,7 +223,7 @@ class _Planner:
         return Passes(
             reduced=tuple(BlockReduction(name, node.op) for name, node in self.reduced.items()),
             before=(*before, *contributions),
-            once=self.closure(given, once | free),
+            once=needed_for(given, self.statements, once | free),
             after=after,
             kept=self.place(kept),
             given=tuple(name for name in (*self.reduced, *names) if name in given),
@@ -246,7 +240,7 @@ class _Planner:
         best: tuple[int, list[str], tuple[Assign, ...]] | None = None
         for size in range(len(self.accumulators) + 1):
             for values in itertools.combinations(known, size):
-                after = self.closure(wanted, among.difference(values))
+                after = needed_for(wanted, self.statements, among.difference(values))
                 if gone.difference(values).intersection(self.frontier(after, wanted, gone)):
                     continue
                 work = sum(len(list(walk(s.expr))) for s in after if s.name in before)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
 
 from cutegen.dtypes import DType
-from cutegen.epilogue.tree import Expr, Pairing, Reduce, ReduceOp, Span, walk
+from cutegen.epilogue.tree import Expr, Pairing, Reduce, ReduceOp, Span, reads, walk
 
 Path = tuple[str | int, ...]
 ACCUMULATORS = ("acc", "acc_0", "acc_1")  # names that statements read: the product, or a pair of a gated one
@@ -30,6 +31,17 @@ class Assign:
     expr: Expr
     kind: Literal["local", "output"]
     text: str
+
+
+def needed_for(
+    names: Iterable[str], statements: Sequence[Assign], among: Collection[str] | None = None
+) -> tuple[Assign, ...]:
+    """The statements that these names are computed by, in order. among: names of those that count; by default all."""
+    needed, own = set(names), [s for s in statements if among is None or s.name in among]
+    for s in reversed(own):
+        if s.name in needed:
+            needed.update(reads(s.expr))
+    return tuple(s for s in own if s.name in needed)
 
 
 @dataclass(frozen=True, slots=True)

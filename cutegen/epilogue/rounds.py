@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cutegen.epilogue.program import Assign, EpilogueProgram
+from cutegen.epilogue.program import Assign, EpilogueProgram, needed_for
 from cutegen.epilogue.tree import (
     Binary,
     Call,
@@ -219,28 +219,24 @@ class _Cutter:
         self.taken.add(name)
         return name
 
-    def closure(self, names: Iterable[str], among: Collection[str]) -> tuple[Assign, ...]:
-        """The statements, of those named in `among`, that `names` are computed by, in order."""
-        return needed_for(names, [s for s in self.statements if s.name in among])
-
     def cut(self) -> RowProgram:
         own = [s for s in self.statements if s.name not in self.reduced]
         each = {s.name for s in own if s.name in self.elements} | self.constants
         once = {s.name for s in own} - each - self.of_blocks
         joined = {name for name in self.reduced if name in self.of_blocks}
         outputs = [*(o.name for o in self.program.outputs), *self.over_rows]
-        after = self.closure([name for name in outputs if name in self.elements], each)
+        after = needed_for([name for name in outputs if name in self.elements], self.statements, each)
         bodies = {level: self.bodies(level, each) for level in range(1, 1 + max(self.level.values(), default=0))}
         stored = [*outputs, *(o.name for o in self.program.block_outputs)]
-        of_block = self.closure(joined, {*each, *joined})
+        of_block = needed_for(joined, self.statements, {*each, *joined})
         late = {r for s in after for r in reads(s.expr)} | {*stored}
-        per_block = self.closure(late & self.of_blocks, (self.of_blocks - joined) | self.constants)
+        per_block = needed_for(late & self.of_blocks, self.statements, (self.of_blocks - joined) | self.constants)
         parts = (after, of_block, per_block, *bodies.values())
         used = {r for body in parts for s in body for r in reads(s.expr)} | {*outputs}
         rounds: list[Round] = []
         for level in range(max(self.level.values(), default=0), -1, -1):
             here = {name for name in once if self.level[name] == level}
-            lines = self.closure(used & here, here | self.constants)
+            lines = needed_for(used & here, self.statements, here | self.constants)
             gives = tuple(s.name for s in lines if s.name in used and s.name in here)
             used |= {r for s in lines for r in reads(s.expr)}
             own_level = [r for r in self.reduced.values() if r.name not in joined and self.level[r.name] == level]
@@ -255,16 +251,7 @@ class _Cutter:
 
     def bodies(self, level: int, each: Collection[str]) -> tuple[Assign, ...]:
         names = {name for name in self.reduced if self.level[name] == level and name not in self.of_blocks}
-        return self.closure(names, {*each, *names})
-
-
-def needed_for(names: Iterable[str], statements: Sequence[Assign]) -> tuple[Assign, ...]:
-    """The statements that these names are computed by, in order."""
-    needed = set(names)
-    for s in reversed(statements):
-        if s.name in needed:
-            needed.update(reads(s.expr))
-    return tuple(s for s in statements if s.name in needed)
+        return needed_for(names, self.statements, {*each, *names})
 
 
 def read_by(statements: Sequence[Assign]) -> set[str]:

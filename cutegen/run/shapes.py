@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from cutegen.diagnostics import CutegenError, cut, suggest
 from cutegen.families.product_space import ProductSpace
@@ -95,17 +94,6 @@ def product_space(subject: Subject) -> ProductSpace:
 def complete_edge(subject: Subject, name: str, extents: Mapping[str, int]) -> Shape:
     """A problem of that space with every dim. CutegenError: a file says nothing about one."""
     return complete(subject, extents, str(subject.path) if name == "defaults" else name)
-
-
-def edge_shapes(subject: Subject, tiling: Any) -> Iterator[tuple[str, Shape]]:
-    """(name, shape) of the problems where kernels of this tiling go wrong, without repetitions."""
-    for name, extents in product_space(subject).edges(tiling):
-        yield name, complete_edge(subject, name, extents)
-
-
-def legal_shape(subject: Subject, wanted: Mapping[str, int]) -> Shape:
-    """The extents that are nearest to what is wanted, for those dims that the subject has."""
-    return product_space(subject).legal(wanted)
 
 
 def bench_shapes(subject: Subject, asked: Iterable[str], listed: Iterable[Mapping[str, int]]) -> list[Shape]:

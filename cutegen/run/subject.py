@@ -18,12 +18,12 @@ from cutegen.families.registry import load_proving
 from cutegen.runtime.accuracy import Tolerance
 from cutegen.runtime.arguments import Extent, step_of
 from cutegen.runtime.base import BasePlan
-from cutegen.runtime.by_arch import PlanByArch
+from cutegen.runtime.by_arch import PlanByArch, name_for_arch, plan_module
 from cutegen.runtime.header import read_digest
 
 # What a plain file is taken for when it does not say: 16-bit operands with rows that TMA can read, this CTA tile.
 FILE_STEP, FILE_TILE = 8, (128, 128, 64)
-PLAN_OF_ARCH = "plan_sm_"  # what the file of a package's plan for one of several architectures begins with
+PLAN_OF_ARCH = plan_module("sm_")  # what the file of a package's plan for one of several architectures begins with
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _execute(name: str, file: Path, search: list[str] | None) -> ModuleType:
 
 def name_plan(package: str, arch: str, path: Path) -> str:
     """What results call a plan. path: of its package, or of a plan of that for one of its architectures."""
-    return f"{package} ({arch})" if path.suffix == ".py" else package
+    return name_for_arch(package, arch if path.suffix == ".py" else "")
 
 
 def plan_subject(plan: BasePlan, path: Path) -> Subject:

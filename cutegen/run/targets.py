@@ -13,6 +13,7 @@ from cutegen.run.row import Row
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject, list_plans, load_subject, name_plan
 from cutegen.run.suite import Suite, load_suite, spec_suite, suite_folder
+from cutegen.runtime.by_arch import plan_module
 from cutegen.runtime.gpu import probe_gpu
 from cutegen.spec.several_archs import refuse_several
 
@@ -100,7 +101,7 @@ def open_targets(given: Path, scratch: Path) -> tuple[Target, ...]:
             tuple(getattr(resolution.resolved.problem, "ready", ())),
         )
         for resolution in found
-        for path in [folder / f"plan_{resolution.document.arch}.py" if resolution.document.arch else folder]
+        for path in [folder / f"{plan_module(resolution.document.arch)}.py" if resolution.document.arch else folder]
     )
 
 

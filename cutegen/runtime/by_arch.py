@@ -22,6 +22,16 @@ from cutegen.runtime.base import BasePlan, Table, current_device, find_arch
 from cutegen.runtime.torch_op import register_plan
 
 
+def plan_module(arch: str) -> str:
+    """The module of a package with its plan for one of several architectures."""
+    return f"plan_{arch}"
+
+
+def name_for_arch(package: str, arch: str) -> str:
+    """What tables and messages call a package; arch: which of several, "" where it is for one alone."""
+    return f"{package} ({arch})" if arch else package
+
+
 class PlanByArch:
     """on_miss, sms: of the plans for all architectures; see BasePlan."""
 

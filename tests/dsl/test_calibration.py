@@ -23,7 +23,7 @@ from cutegen.machine.forms import TABLE, calibrated_forms, form_of, product_form
 from cutegen.machine.host import missing_tool
 from cutegen.machine.parser import parse
 from cutegen.machine.worker import KernelCode
-from cutegen.run.shapes import legal_shape
+from cutegen.run.shapes import product_space
 
 pytestmark = [
     pytest.mark.dsl,
@@ -63,7 +63,7 @@ def test_a_kernel_of_calibrated_forms(settings: dict[str, Any]) -> None:
 def test_shipped_kernels_have_calibrated_forms(package: Path) -> None:
     simulation = Simulation(sm_count=2, strict=True)
     subject = load(package, simulation)
-    assert_passes(subject, legal_shape(subject, SHAPE))
+    assert_passes(subject, product_space(subject).legal(SHAPE))
     forms = simulation.forms()
     assert forms
     assert uncalibrated(forms) == tuple(form for form in UNCALIBRATED if form in forms)

@@ -16,7 +16,7 @@ from gemm_specs import CONSTANTS, resolve_text
 from cutegen.machine import Simulation, assert_passes, load, load_resolution, promise
 from cutegen.machine.host import missing_tool
 from cutegen.resolve import resolve_file
-from cutegen.run.shapes import legal_shape
+from cutegen.run.shapes import product_space
 
 pytestmark = [
     pytest.mark.dsl,
@@ -34,7 +34,7 @@ def test_shipped_gemm_over_several_tiles_per_cta(package: Path) -> None:
     simulation = Simulation(sm_count=2)
     subject = load(package, simulation)
     promise(simulation, subject, resolve_file(ROOT / "specs" / f"{package.name}.yaml").resolved.problem.ready)
-    shape = legal_shape(subject, RAGGED)
+    shape = product_space(subject).legal(RAGGED)
     plan: Any = subject.plan
     for tiling in dict.fromkeys((next(iter(plan.tilings)), plan.dispatch(**shape))):
         assert_passes(subject, shape, tiling=tiling)
@@ -45,4 +45,4 @@ def test_shipped_gemm_over_several_tiles_per_cta(package: Path) -> None:
 def test_constants_that_fit_in_a_tile(name: str) -> None:
     """Each part of the tile goes to its own place."""
     subject = load_resolution(resolve_text(CONSTANTS[name]), Simulation(sm_count=2))
-    assert_passes(subject, legal_shape(subject, {"m": 136, "n": 136, "k": 136, "t": 100, "g": 3}))
+    assert_passes(subject, product_space(subject).legal({"m": 136, "n": 136, "k": 136, "t": 100, "g": 3}))

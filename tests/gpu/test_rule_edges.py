@@ -12,7 +12,7 @@ from gemm_specs import CONSTANTS, EDGE_SHAPES, EDGES, random_specs
 from cutegen.render import render_package, write_package
 from cutegen.resolve import resolve_document
 from cutegen.run.judge import judge, reference_outputs
-from cutegen.run.shapes import legal_shape
+from cutegen.run.shapes import product_space
 from cutegen.run.subject import load_subject
 from cutegen.spec import load_text
 
@@ -37,7 +37,7 @@ def test_numerics(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     plan = subject.plan
     assert plan
     for shape in EDGE_SHAPES:
-        dims = legal_shape(subject, shape)
+        dims = product_space(subject).legal(shape)
         inputs = plan.prepare_inputs(**dims)
         outputs = plan.allocate_outputs(*inputs)
         for output in outputs:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from cpu_plans import edge_shapes
 
 from cutegen.diagnostics import CutegenError
 from cutegen.families.gemm.dense_baselines import list_dense_baselines
@@ -18,7 +19,7 @@ from cutegen.run.candidates import bind_kernel, count_sets
 from cutegen.run.device import Rates
 from cutegen.run.environment import Reading
 from cutegen.run.row import Row
-from cutegen.run.shapes import bench_shapes, edge_shapes, parse_shape
+from cutegen.run.shapes import bench_shapes, parse_shape
 from cutegen.run.subject import Subject, load_subject, plan_subject
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gemm.plan import KernelPlan

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from cpu_plans import edge_shapes
 
-from cutegen.run.shapes import edge_shapes
 from cutegen.run.subject import plan_subject
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gemm.plan import KernelPlan

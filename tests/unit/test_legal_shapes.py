@@ -11,7 +11,7 @@ from gemm_specs import EDGE_SHAPES, EDGES, resolve_text
 pytest.importorskip("torch")
 
 from cutegen.render import render_package, write_package
-from cutegen.run.shapes import legal_shape
+from cutegen.run.shapes import product_space
 from cutegen.run.subject import load_subject
 from cutegen.runtime.call_faults import find_faults
 
@@ -30,10 +30,10 @@ def test_kernels_take_the_shapes_that_edges_run_on(name: str, tmp_path: Path) ->
     plan: Any = subject.plan
     plan.device = "cpu"
     for shape in EDGE_SHAPES[:2]:
-        dims = legal_shape(subject, shape)
+        dims = product_space(subject).legal(shape)
         assert set(dims) == set(plan.dims)
         assert all(dims[d] == promised for d, promised in plan.dims.items() if isinstance(promised, int))
         values = plan.prepare_inputs(**dims)
         values += plan.allocate_outputs(*values)
         assert not list(find_faults(plan.dims, (*plan.inputs, *plan.outputs), values, "cpu", plan.reduced))
-    assert legal_shape(subject, {"nothing": 3}) == {}
+    assert product_space(subject).legal({"nothing": 3}) == {}

@@ -13,8 +13,8 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64, const_expr
 
 from cutegen.device.reduction import IDENTITY, join
-from cutegen.device.rowwise.row_values import JOINED, WARP, store
-from cutegen.runtime.rowwise.plan import COUNTERS, PIECE_LOADS, PIECE_WIDTH
+from cutegen.device.rowwise.row_values import JOINED, store
+from cutegen.runtime.rowwise.plan import COUNTERS, PIECE_LOADS, PIECE_WIDTH, WARP
 
 STARTED, PUBLISHED, OUT = range(
     COUNTERS

@@ -13,8 +13,8 @@ from cutlass.cutlass_dsl import T
 
 from cutegen.device.activation import LOG2_E, exp, round_i8
 from cutegen.device.reduction import IDENTITY, join
+from cutegen.runtime.rowwise.plan import WARP
 
-WARP = 32
 FEW_WARPS = 16  # whose totals every thread loads and joins by itself; a lane has one of those of more
 EXP_SUM = "exp_sum"  # of exponentials of differences to the maximum, which is joined right before
 JOINED = 1  # the named barrier of an exchange; 0 is the CTA's

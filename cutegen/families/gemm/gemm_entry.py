@@ -158,10 +158,6 @@ def dispatch_code(translate: Translator) -> str:
     return text.replace("[PICKS]", f"[{PICKS}]").replace("% PICKS", f"% {PICKS}")
 
 
-def instances_of(portfolio: Any, tilings: Any) -> list[Instance]:
-    return [portfolio.instance(tilings, key) for key in tilings]
-
-
 def _pick(plan: Any, keys: tuple[str, ...], translate: Translator) -> str:
     m, n, k, batch = plan.roles
     extent = {role: in_c(plan.dims, dim) for role, dim in zip("mnk", (m, n, k))}

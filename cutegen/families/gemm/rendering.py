@@ -9,6 +9,7 @@ from cutegen.families.gemm.text.copy_rows import copy_rows_text
 from cutegen.families.gemm.text.kernel import kernel_text
 from cutegen.families.gemm.text.plan import plan_text
 from cutegen.render.environment import render_template
+from cutegen.runtime.by_arch import plan_module
 
 
 def render(resolved: ResolvedGemm, *others: ResolvedGemm) -> dict[str, str]:
@@ -27,5 +28,5 @@ def render(resolved: ResolvedGemm, *others: ResolvedGemm) -> dict[str, str]:
             texts[f"{kernel.module}.py"] = render_template(f"{own}/kernel.py.jinja", k=text)
         if others:
             own_plan = render_template("gemm/plan.py.jinja", p=plan_text(of_arch), shared=False, own=True)
-            texts[f"plan_{of_arch.arch}.py"] = own_plan
+            texts[f"{plan_module(of_arch.arch)}.py"] = own_plan
     return texts

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from cutegen.arch.architecture import WARP_THREADS
 from cutegen.diagnostics import SpecError
 from cutegen.dtypes import DTYPES
 from cutegen.epilogue import (
@@ -28,7 +29,7 @@ from cutegen.families.generated_names import find_clashes
 from cutegen.families.optional_operands import list_omissions, refuse_many
 from cutegen.families.rowwise.problem import RowProblem
 from cutegen.families.rowwise.rules import ROW_OUTPUT, ROW_READY, ROW_SUM
-from cutegen.families.rowwise.tensors import INPUTS, WARP, RowTensors, extent, powers
+from cutegen.families.rowwise.tensors import INPUTS, RowTensors, extent, powers
 from cutegen.runtime.arguments import TensorArg
 from cutegen.spec.parse import NAME_COLLISION, RESERVED_NAME
 
@@ -219,7 +220,7 @@ class _Binder(RowTensors):
             elif node.block != found[0][1].block:
                 said = f"blocks of {node.block} elements beside blocks of {found[0][1].block}"
                 self.report(BLOCK, path, said, f"use {found[0][1].block} for both", span=node.span)
-            elif lanes not in powers(WARP) or node.block % vector:
+            elif lanes not in powers(WARP_THREADS) or node.block % vector:
                 said = (
                     f"a block of {node.block} elements in loads of {vector} is not that of 1, 2, 4, 8, 16 or 32 threads"
                 )

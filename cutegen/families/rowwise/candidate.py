@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cutegen.arch.architecture import SM_THREADS
+from cutegen.arch.architecture import SM_THREADS, WARP_THREADS
 from cutegen.epilogue import Operand
 from cutegen.families.rowwise.problem import RowProblem
 from cutegen.families.tensor_problem import VECTOR_BYTES
 from cutegen.runtime.arguments import TensorArg
 
-WARP, SM_CTAS, SM_PARTS = 32, 32, 4  # parts of an SM have registers, and whole warps, of their own
+SM_CTAS, SM_PARTS = 32, 4  # parts of an SM have registers, and whole warps, of their own
 LEAST_THREADS = 8  # of a row
 HELD_BYTES = 32  # of a tensor's row that a thread has, where a CTA can be as wide: two loads on their way
 FEW_HELD = 4  # vectors of a thread that the compiler computes one after the other where it has no room for more
@@ -73,8 +73,8 @@ def least_threads(problem: RowProblem) -> int:
 
 def fit_threads(problem: RowProblem, vectors: int) -> int:
     """The fewest threads that a row can have, for so many vectors: part of a warp or whole warps."""
-    if vectors > WARP:
-        return -(-vectors // WARP) * WARP
+    if vectors > WARP_THREADS:
+        return -(-vectors // WARP_THREADS) * WARP_THREADS
     return max(least_threads(problem), 1 << (vectors - 1).bit_length())
 
 
@@ -89,8 +89,8 @@ def find_instance(problem: RowProblem, c: Candidate, columns: int | None = None,
         threads = min(threads, fit_threads(problem, -(-loads // vectors)))
     if has_clusters(c) and threads > lone:
         cluster = next(n for n in (2, 4, MOST_CLUSTER) if n == MOST_CLUSTER or threads <= n * PART_THREADS)
-        return RowShare(-(-threads // (WARP * cluster)) * WARP, 1, vectors, c.prefetch, cluster)
-    alone = threads <= WARP or not problem.held
+        return RowShare(-(-threads // (WARP_THREADS * cluster)) * WARP_THREADS, 1, vectors, c.prefetch, cluster)
+    alone = threads <= WARP_THREADS or not problem.held
     return RowShare(threads, max(1, CTA_THREADS // threads) if alone else 1, vectors, c.prefetch)
 
 
@@ -121,7 +121,7 @@ def find_streamed(problem: RowProblem, c: Candidate) -> RowShare:
     if has_clusters(c) and problem.read_once:
         return RowShare(c.threads // MOST_CLUSTER, 1, 2 * STREAMED_VECTORS, False, MOST_CLUSTER)
     threads = LONG_THREADS if c.bounds else c.threads
-    share = RowShare(threads, max(1, CTA_THREADS // threads) if threads <= WARP else 1, STREAMED_VECTORS, False)
+    share = RowShare(threads, max(1, CTA_THREADS // threads) if threads <= WARP_THREADS else 1, STREAMED_VECTORS, False)
     while c.bounds and count_registers(problem, share) > most_registers(share):
         share = replace(share, threads=share.threads // 2)
     return share
@@ -143,7 +143,7 @@ def count_registers(problem: RowProblem, i: RowShare) -> int:
     tensors = sum(isinstance(a, TensorArg) for a in (*problem.inputs, *problem.outputs))
     own = OWN_REGISTERS + tensors + ROUND_REGISTERS * (_further_rounds(problem) + problem.read_once)
     over_rows = len(problem.program.reductions) * problem.vector * (2 * i.vectors - 1)
-    over_rows += max(0, i.threads // WARP - FEW_WARPS) if over_rows else 0
+    over_rows += max(0, i.threads // WARP_THREADS - FEW_WARPS) if over_rows else 0
     return own + problem.vector * max(1, i.vectors - 1) + held + over_rows
 
 
@@ -165,9 +165,9 @@ def most_registers(i: RowShare) -> int:
 def most_ctas(i: RowShare, registers: int) -> int:
     """CTAs that an SM has room for, with so many registers a thread: each of its parts has those of its own warps."""
     registers = -(-registers // REGISTER_STEP) * REGISTER_STEP
-    warps = -(-i.threads * i.rows // WARP)
-    room = REGISTER_FILE // (SM_PARTS * WARP * registers) * SM_PARTS
-    return max(1, min(SM_CTAS, SM_THREADS // (WARP * warps), room // warps))
+    warps = -(-i.threads * i.rows // WARP_THREADS)
+    room = REGISTER_FILE // (SM_PARTS * WARP_THREADS * registers) * SM_PARTS
+    return max(1, min(SM_CTAS, SM_THREADS // (WARP_THREADS * warps), room // warps))
 
 
 def count_ctas(problem: RowProblem, i: RowShare) -> int:

@@ -25,6 +25,13 @@ TURNS = 2.5  # of each CTA, where rows are prefetched: the last one has none beh
 SEVERAL: tuple[Mode, ...] = ("numerics", "strides", "repeat")
 SMALL = 7  # rows of what is executed on a CPU, at least
 SHAPES = ((16384, 4096), (64, 7168), (1, 7168))
+# By baseline the library's own name, and what it has by function of rows.
+LIBRARIES = {
+    "quack": ("quack", QUACK),
+    "flashinfer": ("FlashInfer", FLASHINFER),
+    "liger": ("Liger", LIGER),
+    "sgl_kernel": ("sgl-kernel", SGL),
+}
 
 
 class RowProving:
@@ -86,14 +93,9 @@ class RowProving:
         yield Baseline("torch eager", eager, bind_eager(plan), complete=False, rival="torch eager")
         if (computed := find_function(plan)) is None:
             return
-        if call := QUACK.get(computed.function):
-            yield Baseline("quack", call.does, call.bind(computed), call.complete, rival="quack")
-        if call := FLASHINFER.get(computed.function):
-            yield Baseline("flashinfer", call.does, call.bind(computed), call.complete, rival="FlashInfer")
-        if call := LIGER.get(computed.function):
-            yield Baseline("liger", call.does, call.bind(computed), call.complete, rival="Liger")
-        if call := SGL.get(computed.function):
-            yield Baseline("sgl_kernel", call.does, call.bind(computed), call.complete, rival="sgl-kernel")
+        for name, (rival, calls) in LIBRARIES.items():
+            if call := calls.get(computed.function):
+                yield Baseline(name, call.does, call.bind(computed), call.complete, rival=rival)
 
     def bench_dims(self, plan: RowPlan) -> Iterator[Mapping[str, int]]:
         return (_legal(plan, *shape) for shape in SHAPES)

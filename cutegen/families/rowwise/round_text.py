@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.epilogue import Assign
-from cutegen.epilogue.rounds import Round, RowProgram, needed_for, read_by
+from cutegen.epilogue.program import needed_for
+from cutegen.epilogue.rounds import Round, RowProgram, read_by
 from cutegen.epilogue.row_source import element_lines, row_value_lines
 from cutegen.epilogue.tree import Binary, Name, walk
 from cutegen.families.rowwise.problem import RowProblem

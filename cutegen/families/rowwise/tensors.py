@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cutegen.arch.architecture import WARP_THREADS
 from cutegen.diagnostics import Diagnostic
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, OperandKind, Output
 from cutegen.epilogue.context import ROWS
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from cutegen.families.rowwise.spec import RowSpec
     from cutegen.spec import KeyPath, SpecDocument, TensorDecl
 
-WARP = 32
 INPUTS = ("bf16", "f16", "f32", "e4m3", "e5m2", "i8")  # and outputs, but those with one value for a row
 LABELS = ("i32", "i64")
 
@@ -156,7 +156,7 @@ class RowTensors:
             widest = max(t.dtype.bytes for t in tensors if len(t.shape) > len(self.rows)) if self.rows else 1
             others = [t for t in self.spec.tensors.values() if t.shape and t not in tensors]
             blocks = [t.shape[-1].factor // step for t in others if t.shape[-1].divided]
-            wanted = min(most, max(VECTOR_BYTES // widest, *(b // WARP for b in blocks), 1))
+            wanted = min(most, max(VECTOR_BYTES // widest, *(b // WARP_THREADS for b in blocks), 1))
             return [v for v in powers(wanted) if low != high or low % (v * step) == 0][-1]
         vector = self.spec.vector
         if vector not in powers(most):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.arch import Device
-from cutegen.arch.architecture import SM_THREADS, Arch
+from cutegen.arch.architecture import SM_THREADS, WARP_THREADS, Arch
 from cutegen.families.code_plan import CodePlan
 from cutegen.families.decide import Choice
 from cutegen.families.knobs import Knob, boolean, integer, word
@@ -24,7 +24,6 @@ from cutegen.families.rowwise.candidate import (
     MOST_CTA_THREADS,
     PART_THREADS,
     REGISTER_FILE,
-    WARP,
     Candidate,
     RowShare,
     asked_for,
@@ -147,7 +146,7 @@ def _thread_counts(problem: RowProblem, most: int, arch: Arch) -> list[int]:
     more = (fit_threads(problem, -(-loads // v)) for v in range(vectors - 1, 0, -1))
     counts = [first, *(threads for threads in dict.fromkeys(more) if first < threads <= arch.max_threads)]
     if not problem.program.reductions:
-        step, least = WARP * MOST_CLUSTER, least_vectors(problem)
+        step, least = WARP_THREADS * MOST_CLUSTER, least_vectors(problem)
         shared = (-(-loads // (v * step)) * step for v in (2 * least, least))
         counts += [threads for threads in shared if MOST_CTA_THREADS < threads <= MOST_CTA_THREADS * MOST_CLUSTER]
     return counts
@@ -183,7 +182,7 @@ def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numb
     """most: columns of a row, or elements of a call, that it is for; 0: any."""
     rounds = (problem.held_cut if most else problem.streamed_cut).rounds
     reductions = max((len(r.reduced) for r in rounds), default=0)
-    totals = reductions * max(1, i.threads // WARP) * SLOTS if max(c.threads, i.threads) > WARP else 0
+    totals = reductions * max(1, i.threads // WARP_THREADS) * SLOTS if max(c.threads, i.threads) > WARP_THREADS else 0
     sources = {
         "threads": "threads, or as many as the bound needs",
         "rows": f"{CTA_THREADS} / threads, where these exchange nothing by shared memory",
@@ -194,12 +193,12 @@ def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numb
         "smem_bytes": f"{reductions} reductions x warps of a row x {SLOTS} slots x f32",
     }
     says = "f32 total of each reduction and warp; exchanges take turns"
-    source = f"{reductions * SLOTS} * max(1, t.threads // {WARP})"
+    source = f"{reductions * SLOTS} * max(1, t.threads // {WARP_THREADS})"
     fields: tuple[SmemField, ...] = (SmemField("totals", F32, totals, source, says),) if totals else ()
     if problem.program.reductions:
         sources["smem_bytes"] += " + 2 x i32 + warps of a CTA x columns of a piece x f32"
-        joined = i.threads * i.rows // WARP * piece_of(problem.vector)
-        source = f"t.threads * t.rows // {WARP} * piece_of(t.vector)"
+        joined = i.threads * i.rows // WARP_THREADS * piece_of(problem.vector)
+        source = f"t.threads * t.rows // {WARP_THREADS} * piece_of(t.vector)"
         fields += (
             SmemField("ticket", I32, 2, "2", "what this CTA joins, and how many CTAs wait for each other"),
             SmemField("joined", F32, joined, source, "what each warp of a team has joined"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from cutegen.arch.architecture import Arch
+from cutegen.arch.architecture import WARP_THREADS, Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.refusal import Objection, RuleBook
 from cutegen.families.rowwise.candidate import (
     MOST_CLUSTER,
     MOST_CTA_THREADS,
-    WARP,
     Candidate,
     count_registers,
     find_instance,
@@ -35,15 +34,15 @@ def check_threads(problem: RowProblem, c: Candidate, arch: Arch) -> Objection | 
     least = least_threads(problem)
     if has_clusters(c):
         return _check_cluster(problem, c)
-    if c.threads in (least << i for i in range(5)) or (c.threads % WARP == 0 and c.threads <= arch.max_threads):
+    if c.threads in (least << i for i in range(5)) or (c.threads % WARP_THREADS == 0 and c.threads <= arch.max_threads):
         return None
-    parts = ", ".join(str(least << i) for i in range(5) if least << i < WARP)
-    whole = f"a multiple of {WARP} up to {arch.max_threads}"
+    parts = ", ".join(str(least << i) for i in range(5) if least << i < WARP_THREADS)
+    whole = f"a multiple of {WARP_THREADS} up to {arch.max_threads}"
     return f"a row cannot have {c.threads} threads", f"use {f'{parts} or ' if parts else ''}{whole}"
 
 
 def _check_cluster(problem: RowProblem, c: Candidate) -> Objection | None:
-    step, most = WARP * MOST_CLUSTER, MOST_CTA_THREADS * MOST_CLUSTER
+    step, most = WARP_THREADS * MOST_CLUSTER, MOST_CTA_THREADS * MOST_CLUSTER
     if c.threads % step or c.threads > most:
         remedy = f"use a multiple of {step} up to {most}, or at most {MOST_CTA_THREADS}"
         return f"{MOST_CLUSTER} CTAs that share a row cannot have {c.threads} threads", remedy
