@@ -178,7 +178,7 @@ rows:
     # Rows that are read once, and elements that are picked by their places, one of them with more operands.
     "clusters_once": HEAD
     + """\
-bounds: [16384]
+bounds: [4096, 8192, 16384]
 threads: 2048
 tensors: {x: 'bf16[m, n]', w: 'f32[n]', label: 'i32[m]', c: f32, lse: 'f32[m]', own: 'f32[m]', other: 'f32[m]'}
 rows:

@@ -100,7 +100,37 @@ def test_mla_decode(name: str, pattern: str, by: str, count: int, said: str) -> 
     assert re.search(said, told), told[:600]
 
 
+# CTAs that have all started, and more of them than run at a time.
+SUM_PROBLEMS = [(4, {"m": 3, "n": 520}, None), (2, {"m": 19, "n": 520}, None)]
+CLUSTER_PROBLEMS = [(2, {"m": 3, "n": 3000}, None)]
+ROW_BREAKS = [
+    ("lines are published without a release", "sums", r"acq_rel\.add", "relaxed.add", 0, "race"),
+    ("lines are published in the own CTA's scope", "sums", r"acq_rel\.add", "acq_rel.cta.add", 0, "race"),
+    ("lines are read without an acquire", "sums", r"ld\.acquire\.gpu", "ld.relaxed.gpu", 0, "race"),
+    ("totals are given without a release", "clusters",
+     r"barrier\.cluster\.arrive;", "barrier.cluster.arrive.relaxed;", 0,
+     "race"),
+    ("totals are not waited for", "clusters", r"barrier\.cluster\.wait;", "", 0, "twice without a wait"),
+    ("totals are given to the last CTA alone", "clusters", r"(mapa\S+ a, %r\d+), %r\d+;", r"\1, 1;", 0, "nan|wrong"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "of", "pattern", "by", "count", "said"), ROW_BREAKS, ids=[b[0] for b in ROW_BREAKS])
+def test_rows(name: str, of: str, pattern: str, by: str, count: int, said: str) -> None:
+    package, tiling, problems = ROWS[of]
+    told = findings(package, tiling, problems, replacing(pattern, by, count))
+    assert re.search(said, told), told[:600]
+
+
+ROWS = {
+    "sums": ("rmsnorm_backward_bf16_sm90a", "n1024", SUM_PROBLEMS),
+    "clusters": ("cross_entropy_bf16_sm90a", "n12288", CLUSTER_PROBLEMS),
+}
+
+
 def test_without_a_break_nothing_is_told() -> None:
     keep = replacing("$", "", 1)
     assert findings("gemm_bf16_sm90a", "t128x256x64", GEMM_PROBLEMS, keep) == ""
     assert findings(BF16, "seesaw", MLA_PROBLEMS, keep, **PROMISED) == ""
+    for package, tiling, problems in ROWS.values():
+        assert findings(package, tiling, problems, keep) == ""

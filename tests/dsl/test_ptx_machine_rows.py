@@ -78,6 +78,24 @@ def test_every_tiling_has_the_registers_that_its_ctas_leave_it(name: str) -> Non
     assert len(reports) > 5
 
 
+@pytest.mark.parametrize(("columns", "cluster"), [(3000, 2), (6000, 4), (12000, 8)])
+def test_clusters_of_every_size(columns: int, cluster: int) -> None:
+    """Of rows that are held and read once."""
+    subject = load_resolution(resolve_text(FORMS["clusters_once"]), Simulation(sm_count=1))
+    assert subject.plan
+    assert subject.plan.tilings[subject.plan.dispatch(m=2, n=columns)].cluster == cluster
+    assert_passes(subject, {"m": 2, "n": columns})
+
+
+def test_a_cluster_takes_rows_in_turn() -> None:
+    """The slots of its exchanges are used again, by CTAs of which some are a row behind; equal bits in any order."""
+    simulation = Simulation(sm_count=3)
+    subject = load_resolution(resolve_text(FORMS["clusters"] + "prefetch: true\n"), simulation)
+    promise(simulation, subject, READY["clusters"])
+    assert_passes(subject, {"m": 5, "n": 1544})
+    assert_equal_bits(subject, simulation, m=5, n=1544)
+
+
 def test_a_maximum_and_picked_elements_of_a_cluster() -> None:
     """Labels in the first and the last CTA, behind the row and before it, and -inf in all of a CTA's part of a row."""
     import torch
