@@ -31,20 +31,20 @@ INVARIANT = MLA + "invariance: batch\n"
 
 def test_what_it_decides() -> None:
     found = values(resolve_text(INVARIANT))
-    assert (found["variant"], found["split_kv.max"], found["scheduler.unit"]) == ("both", 8, 2)
+    assert (found["variant"], found["split_kv.max"], found["scheduler.unit"]) == ("both", 4, 2)
     assert found["scheduler.split_columns"] is False
-    assert values(resolve_text(INVARIANT + "split_kv: {max: 64, keys: 256}\n"))["split_kv.max"] == 64
+    assert values(resolve_text(INVARIANT + "split_kv: {max: 64, keys: 512}\n"))["split_kv.max"] == 64
 
 
 def test_the_cut_is_part_of_what_a_spec_means() -> None:
-    plain, invariant, shorter = (
-        resolve_text(text).resolved for text in (MLA, INVARIANT, INVARIANT + "split_kv: {keys: 256}\n")
+    plain, invariant, longer = (
+        resolve_text(text).resolved for text in (MLA, INVARIANT, INVARIANT + "split_kv: {keys: 512}\n")
     )
-    assert len({plain.digest, invariant.digest, shorter.digest}) == 3
-    files = [render_package(r).files for r in (plain, invariant, shorter)]
+    assert len({plain.digest, invariant.digest, longer.digest}) == 3
+    files = [render_package(r).files for r in (plain, invariant, longer)]
     assert ["piece_keys" in text["plan.py"] for text in files] == [False, True, True]
-    assert "    piece_keys = 512\n" in files[1]["plan.py"]
-    assert "PIECE = 2  # pairs of key blocks" in files[2]["kernel.py"]
+    assert "    piece_keys = 256\n" in files[1]["plan.py"]
+    assert "PIECE = 4  # pairs of key blocks" in files[2]["kernel.py"]
     assert (
         "slots = batch * query_len * t.max_splits"
         in render_package(
@@ -61,7 +61,7 @@ def test_kernels_of_one_spec_cut_alike() -> None:
     finer = replace(default, max_splits=16)
     refusal = other_cut(problem, default, finer)
     assert refusal
-    assert refusal.reason == "split_kv.max = 16, but the default's is 8, and one batch has one cut"
+    assert refusal.reason == "split_kv.max = 16, but the default's is 4, and one batch has one cut"
     assert other_cut(free, default, finer) is other_cut(problem, default, replace(default, overhead=4)) is None
 
 

@@ -50,7 +50,7 @@ def test_a_quantised_cache_has_as_many_slots_of_twice_the_keys(page_size: int) -
 @pytest.mark.parametrize("cache", ["", E4M3])
 def test_requests_that_are_cut_by_their_own_lengths(cache: str) -> None:
     made = resolved(cache + "invariance: batch\nsplit_kv: {keys: 256}\n")
-    assert made.tilings[0].numbers.max_splits == 8
+    assert made.tilings[0].numbers.max_splits == 4
     kernel = render_package(made).files["kernel.py"]
     assert "fixed_cut.find_pieces(" in kernel
     assert "PIECE = 2  # pairs of key blocks" in kernel

@@ -29,7 +29,7 @@ MAX_OVERHEAD = 64  # pairs of blocks; a request that costs more than 8192 keys b
 MAX_JOIN_RATIO = 1024
 JOIN_RATIO = 100  # unless a spec or a winner says another one
 MAX_PREFETCH = 1  # pairs of blocks: the K warp knows the pages of one pair ahead
-MOST_PIECES = 8  # parts of a request, where bits may not depend on the batch
+MOST_PIECES = 4  # parts of a request, where bits may not depend on the batch
 ANY = "any"
 
 

@@ -12,7 +12,7 @@ from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, work_of
 
 Ready: TypeAlias = Literal["block_table", "kv_cache"]  # inputs that a spec may promise to be there early
 BYTE = DType("u8", 8, BYTES, "Uint8")  # of a quantised cache; no element type of the spec language
-PIECE_KEYS = 512  # of a piece where bits may not depend on the batch, unless a spec says another number
+PIECE_KEYS = 256  # of a piece where bits may not depend on the batch, unless a spec says another number
 KEYS: tuple[Ready, ...] = ("block_table", "kv_cache")  # what keys are read from; lengths are guessed, and checked
 
 
