@@ -240,7 +240,7 @@ GEMM += [*GATHERED, *GROUPED, *spec_variety.BLOCK_VALUES]
 ROWWISE = list(row_specs.FORMS.values())
 MLA_DECODE = [mla_specs.MLA, mla_specs.SINGLE, mla_specs.WIDE, *mla_specs.EDGES.values(), mla_specs.OF_PAIRS]
 MLA_DECODE += [mla_specs.MLA.replace("sm_90a", arch) for arch in ("sm_100a", "[sm_90a, sm_100a]")]
-MLA_DECODE += [mla_specs.QUANTISED_PAIRS]
+MLA_DECODE += [mla_specs.QUANTISED_PAIRS, mla_specs.MLA.replace("sm_90a", "sm_100a") + "invariance: batch\n"]
 # What none of these has, by the line of the template that it is for.
 HALVES = "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
 GATED_BLOCKS = gemm_specs.BLOCKS.replace("m, n]", "m, n/2]").replace("ceil(n/128)", "n/128") + HALVES
