@@ -61,7 +61,7 @@ pytestmark = [
         (BF16, UNIT_1, dims(3, 2, 20, 330), Draw("edges", peaked=True), 1, 11),
         (BF16, UNIT_1, dims(1, 1, 70, 500), Draw(), 2, 20),
         (BF16, UNIT_1, dims(1, 1, 3, 130), Draw(), 6, 13),
-        (BF16, UNIT_1, dims(1, 2, 16, 34 * 64), Draw(), 8, 2 * 34),  # in more parts than a warp has lanes
+        (BF16, UNIT_1, dims(1, 1, 16, 34 * 64), Draw(), 8, 2 * 34),  # in more parts than a warp has lanes
         # New tokens are the last of the first keys that a part loads, or the first after them, or all.
         (BF16, "seesaw", dims(1, 1, 16, 128), Draw(), 1, 1),
         (BF16, "seesaw", dims(1, 2, 16, 130), Draw(), 1, 1),
