@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 72185,
-    "lines of templates/": 7443,
+    "lines of cutegen/": 72193,
+    "lines of templates/": 7444,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -13,7 +13,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 import torch
-from gemm_specs import COUNTS, LABELS, OFFSETS, group_fused, resolve_text
+from gemm_specs import COUNTS, LABELS, OFFSETS, gathered, group_fused, resolve_text
 
 from cutegen.machine import Simulation, assert_passes, load, load_resolution, run
 from cutegen.machine.forms import uncalibrated
@@ -29,10 +29,27 @@ pytestmark = [
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]
 SHIPPED = Path(__file__).parents[2] / "generated" / "grouped_gemm_bf16_sm100a"
+GATHERING = SHIPPED.with_name("grouped_gemm_bf16_gather_sm100a")
 MXFP8 = LABELS.replace("bf16[m, k]", "e4m3[m, k]\n  sa: e8m0[m, k/32]").replace(
     "b: bf16[g, n, k]", "b: e4m3[g, n, k]\n  sb: e8m0[g, n, k/32]"
 )
 GATED = LABELS.replace("d: bf16[m, n]", "d: bf16[m, n/2]") + "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
+GATHERED = """\
+cutegen: 1
+kernel: gemm
+arch: sm_100a
+tensors:
+  a: e4m3[t, k]
+  rows: i32[m]
+  b: e4m3[n, k]
+  sa: f32[t]
+  sb: f32[n]
+  w: f32[m]
+  d: bf16[m, n]
+mainloop: (a * sa)[rows] @ (b * sb)
+epilogue: {d: acc * w}
+tiling: {swap_ab: true, tile: [128, 32, 128], split_k: 2}
+"""
 # Spec, and extents: several tiles for each of the CTAs.
 SPECS: dict[str, tuple[str, dict[str, int]]] = {
     "labels, gated": (GATED + "tiling: {tile: [128, 128, 64]}\n", {"m": 600, "n": 144, "k": 72, "g": 5}),
@@ -54,6 +71,15 @@ SPECS: dict[str, tuple[str, dict[str, int]]] = {
         group_fused(OFFSETS).replace("ends}", "ends, expected_rows: 20}"),
         {"m": 300, "n": 200, "k": 72, "g": 5},
     ),
+    "labels, gathered": (
+        gathered(LABELS, "") + "tiling: {tile: [128, 64, 64]}\n",
+        {"m": 300, "n": 72, "k": 136, "g": 5, "t": 90},
+    ),
+    "offsets, gathered, few rows": (
+        gathered(OFFSETS, "").replace("ends}", "ends, expected_rows: 20}"),
+        {"m": 300, "n": 200, "k": 72, "g": 5, "t": 90},
+    ),
+    "gathered with scales, 2 parts of k": (GATHERED, {"m": 150, "n": 144, "k": 400, "t": 33}),
     "offsets, fused, pairs": (
         group_fused(OFFSETS) + "tiling: {tile: [128, 64, 64], cluster: [2, 1]}\n",
         {"m": 700, "n": 72, "k": 72, "g": 6},
@@ -76,10 +102,11 @@ def test_rows_meet_the_matrix_of_their_group(name: str) -> None:
     assert [form for form in uncalibrated(SIMULATION.forms()) if not NARROW.search(form)] == []
 
 
-def test_the_shipped_kernel() -> None:
-    shipped = load(SHIPPED, SIMULATION)
+@pytest.mark.parametrize(("folder", "more"), [(SHIPPED, {}), (GATHERING, {"t": 200})], ids=["in order", "gathered"])
+def test_the_shipped_kernel(folder: Path, more: dict[str, int]) -> None:
+    shipped = load(folder, SIMULATION)
     for SIMULATION.seed, kind in enumerate(("random", "edges", "ones", "none", "full")):
-        assert_passes(shipped, {"m": 600, "n": 272, "k": 72, "g": 5}, draw=Deal(kind), seed=SIMULATION.seed)
+        assert_passes(shipped, {"m": 600, "n": 272, "k": 72, "g": 5, **more}, draw=Deal(kind), seed=SIMULATION.seed)
 
 
 @pytest.mark.parametrize(
@@ -116,3 +143,12 @@ def test_a_table_that_is_not_waited_for_is_reported() -> None:
     broken = load(SHIPPED, simulation)
     result = run(broken, {"m": 600, "n": 272, "k": 72, "g": 5}, draw=Deal("random"), seed=0)
     assert re.search("race|wrong", "\n".join(result.detail))
+
+
+def test_a_copy_that_is_not_waited_for_is_reported() -> None:
+    def mutate(ptx: str) -> str:
+        return re.sub(r"griddepcontrol\.wait;", "", ptx)
+
+    broken = load(GATHERING, Simulation(sm_count=4, strict=True, mutate=mutate))
+    result = run(broken, {"m": 600, "n": 272, "k": 72, "g": 5, "t": 200}, draw=Deal("random"), seed=0)
+    assert "before griddepcontrol.wait" in "\n".join(result.detail)

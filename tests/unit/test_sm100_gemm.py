@@ -156,7 +156,14 @@ SPECS = {
         PLAIN + "  s: f32[m/128, n/128]\nepilogue: {d: acc * s}\n",
         "the epilogue operand `s`, with a value for each block,",
     ),
-    "gathered rows": (gathered(LABELS), "a product of gathered rows"),
+    "rows that threads gather": (gathered(LABELS), "rows that threads copy into the ring are not supported yet"),
+    "gathered rows with chunks of scales": (
+        PLAIN.replace("a: bf16[m, k]", "a: e4m3[t, k]\n  rows: i32[m]\n  sa: e8m0[t, k/32]").replace(
+            "b: bf16[n, k]", "b: e4m3[n, k]\n  sb: e8m0[n, k/32]"
+        )
+        + "mainloop: (a * sa)[rows] @ (b * sb)\n",
+        "help: gather the rows before the call, and pack their scales",
+    ),
     "chunks of scales that groups cut": (
         OFFSETS.replace("bf16[m, k]", "e4m3[m, k]\n  sa: e8m0[m, k/32]").replace(
             "b: bf16[g, n, k]", "b: e4m3[g, n, k]\n  sb: e8m0[g, n, k/32]"

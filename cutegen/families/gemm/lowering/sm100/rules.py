@@ -116,7 +116,6 @@ def launch_control(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection 
 
 # What kernels of sm_100a do without so far, by candidate field, and in words.
 _LACKING: dict[str, tuple[Any, str]] = {
-    "gather": ("none", "gathered rows"),
     "load_ahead_a": (False, "loads ahead of the wait"),
     "load_ahead_b": (False, "loads ahead of the wait"),
 }
@@ -137,6 +136,13 @@ LACKING = Rule(
     "product would lie in lanes of tensor memory that other warps read, and so would blocks of columns.",
     "arch: sm_100a\ntiling: {split_k: 2, split_k_sum: ordered_parallel}",
 )
+
+
+@BOOK.declare_form(LACKING, "gather", only="sm_100a")
+def lacking_gather(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if problem.gather is None or c.copies_rows:
+        return None
+    return f"rows that threads copy into the ring are not supported yet on {arch.name}", "use copy"
 
 
 @BOOK.declare_form(LACKING, "split_k_sum", "split_k", only="sm_100a")

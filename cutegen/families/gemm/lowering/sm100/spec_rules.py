@@ -20,7 +20,7 @@ SM100_SPEC = register(
         "some parts of a GEMM spec are not supported yet on sm_100a",
         "sm_100a has dense products, batched or not, with elementwise epilogues, gated or not, that read tiles, "
         "vectors and scalars, with reductions, with values of blocks that no tile goes into, and outputs that TMA "
-        "stores, of groups of rows or not. Gathered rows, f32 scales along k, and the "
+        "stores, of groups of rows or not, gathered or not. f32 scales along k, and the "
         "section `warpgroups` are of sm_90a and sm_120a.",
         "arch: sm_100a\nepilogue: {x: acc + c, s: 'max_abs(x, n, 128)', d: x / s}",
     )
@@ -35,6 +35,8 @@ def refuse_unsupported(spec: GemmSpec, doc: SpecDocument, problem: GemmProblem) 
         remedy = "write it under `for: {sm_90a: ...}`" if doc.archs and path[0] in spec.by_arch else REMEDY
         if path == ("groups",):  # of packed scales, which sm_90a has not
             remedy = "use labels or counts"
+        elif problem.packed_scales and problem.gather:
+            remedy = "gather the rows before the call, and pack their scales"
         yield doc.diagnostic(SM100_SPEC.id, path, f"{said} is not supported yet", remedy, key=True)
     if problem.packed_scales and problem.epilogue.pairing == "interleaved":
         said = "pairs of columns side by side have their scales in one chunk, which TMA moves as a whole"
@@ -50,8 +52,8 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
         yield ("warpgroups",), "a choice of warpgroups"
     if problem.groups and problem.groups.form == "offsets" and problem.packed_scales:
         yield ("groups",), "a product of groups that begin anywhere, with scales in chunks of 128 rows,"
-    if problem.gather:
-        yield ("mainloop",), "a product of gathered rows"
+    if problem.gather and problem.packed_scales:
+        yield ("mainloop",), "a product of gathered rows with scales in chunks of 128 rows"
     if problem.scaled_k:
         yield ("mainloop",), "a product with f32 scales that vary along k"
     if outer.block and block_passes(problem).tiles_before:
