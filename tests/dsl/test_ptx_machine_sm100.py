@@ -318,6 +318,7 @@ SPLIT_BREAKS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("pattern", "by", "said"), [b[1:] for b in SPLIT_BREAKS], ids=[b[0] for b in SPLIT_BREAKS])
 def test_each_break_of_sums_of_parts_is_reported(pattern: str, by: str, said: str) -> None:
     resolution = resolve_text(SPLIT)
