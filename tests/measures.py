@@ -88,7 +88,7 @@ HELD = {
     "names of several modules": 68,
     "names of several classes": 46,
     "lines of cutegen/": 72193,
-    "lines of templates/": 7444,
+    "lines of templates/": 7456,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

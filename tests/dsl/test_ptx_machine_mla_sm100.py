@@ -15,7 +15,7 @@ pytest.importorskip("numpy")
 pytest.importorskip("torch")
 
 from gemm_specs import resolve_text
-from mla_machine import ROOT, dims
+from mla_machine import ROOT, assert_right, dims
 from mla_specs import OF_PAIRS, QUANTISED_PAIRS
 
 from cutegen.machine import Simulation, assert_passes, load, load_resolution, run
@@ -89,6 +89,26 @@ def test_bits_do_not_depend_on_the_batch() -> None:
     simulation, subject = other_quantised()
     simulation.sm_count = subject.plan._sm_counts[-1] = 4  # type: ignore[union-attr]
     assert_passes(subject, dims(2, 1, 3, 300), mode="alone", draw=Draw(peaked=True))
+
+
+def test_many_small_weights_count_behind_a_large_one() -> None:
+    """One key has a weight of e^9 times that of each of 2999 others, whose values are the opposite of its own."""
+    import torch
+
+    simulation, subject = quantised()
+    plan: Any = subject.plan
+    simulation.sm_count = plan._sm_counts[-1] = 2  # one part, so one reference
+    q, cache, table, lengths, factor, _ = plan.prepare_inputs(**dims(1, 1, 1, 3000))
+    rows = torch.zeros(cache.shape)
+    rows[..., :512] = 1.0
+    first = int(table[0, 0])
+    rows[first, 0, :512], rows[first, 0, 512] = -1.0, 448.0
+    cache.copy_(rows.to(torch.float8_e4m3fn).view(torch.uint8))
+    q.zero_()
+    q[..., 512] = 1.0
+    factor.fill_(1.0)
+    inputs = (q, cache, table, lengths, factor, 9.0 / 448.0)
+    assert_right(plan, inputs, plan.kernel_fn(*inputs))
 
 
 def replacing(pattern: str, by: str, count: int = 0) -> Callable[[str], str]:
