@@ -78,6 +78,22 @@ sink: true
 scheduler: {unit: 1, split_columns: false}
 pipeline: {prefetch: 0}
 """
+# Keys on M: 32 rows of several tokens with a mask in small pages, cut by lengths alone.
+FEW = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: f16
+heads: [1, 8]
+query_len: [1, 4]
+kv_cache: {page_size: 16}
+q: split
+lse: {base: 2, layout: bsh}
+sink: true
+invariance: batch
+split_kv: {keys: 128, max: 3}
+variant: keys_on_m
+"""
 # Of sm_100a: small pages, so that a block has eight groups; all keys seen, by queries in two tensors, with a sink and
 # another LSE.
 OF_PAIRS = """\
@@ -121,12 +137,13 @@ scheduler: {unit: 2, split_columns: false}
 # large pages, parts of Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits,
 # and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages and cuts by lengths alone,
 # `sparse` gathers rows, and both have a sink; `no_rope`
-# has scales in f32 behind the rows of a page.
+# has scales in f32 behind the rows of a page; `few` has keys on M.
 EDGES = {
     "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 200}}\n",
     "quantised": QUANTISED + "warpgroups: {consumer: {registers: 200}}\n",
     "sparse": SPARSE,
     "no_rope": NO_ROPE,
+    "few": FEW,
     "single": SINGLE + "pdl: {schedule_ahead: false}\n",
     "single_in_pairs": PAIRED.replace("bf16", "f16")
     + "variant: seesaw_2cta\nkv_cache: {page_size: 32}\nmask: none\nsplit_kv: 1\nscheduler: {unit: 1}\n"

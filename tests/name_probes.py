@@ -241,6 +241,14 @@ ROWWISE = list(row_specs.FORMS.values())
 MLA_DECODE = [mla_specs.MLA, mla_specs.SINGLE, mla_specs.WIDE, *mla_specs.EDGES.values(), mla_specs.OF_PAIRS]
 MLA_DECODE += [mla_specs.MLA.replace("sm_90a", arch) for arch in ("sm_100a", "[sm_90a, sm_100a]")]
 MLA_DECODE += [mla_specs.QUANTISED_PAIRS, mla_specs.MLA.replace("sm_90a", "sm_100a") + "invariance: batch\n"]
+# Keys on M over rows of 16 bits, over a cache with one scale, and where the rotary part is a part of V.
+FEW_SPARSE = mla_specs.SPARSE.replace("[1, 128]", "[1, 8]") + "variant: keys_on_m\n"
+FEW_COPIED = FEW_SPARSE.replace("  latent: {dtype: e4m3}\n  rope: {dtype: e4m3}\n", "")
+FEW_NARROW = FEW_SPARSE.replace(
+    "latent: {dtype: e4m3}", "latent: {dtype: e4m3, scale: {dtype: f32, block: 64, place: plane}}"
+)
+FEW_NARROW = FEW_NARROW.replace("rope: {dtype: e4m3}", "rope: {dtype: bf16}") + "latent_dim: 448\n"
+MLA_DECODE += [FEW_SPARSE, FEW_COPIED, FEW_NARROW]
 # What none of these has, by the line of the template that it is for.
 HALVES = "epilogue: {d: 'silu(acc[:, :n/2]) * acc[:, n/2:]'}\n"
 GATED_BLOCKS = gemm_specs.BLOCKS.replace("m, n]", "m, n/2]").replace("ceil(n/128)", "n/128") + HALVES

@@ -31,6 +31,11 @@ def scale_layout(rows, blocks, stages):
     return cute.make_layout((rows, blocks, stages), stride=(1, rows, pitch))
 
 
+def transposed(tile):
+    """The tile (rows, columns) as (columns, rows), in the same place."""
+    return cute.make_tensor(tile.iterator, cute.select(tile.layout, mode=[1, 0]))
+
+
 def smem_tensor(field, layout, dtype=None):
     """The tensor over a SharedStorage field that was sized for `layout`. dtype: of elements, if not the field's."""
     return field.get_tensor(layout.outer, swizzle=layout.inner, dtype=dtype)

@@ -35,20 +35,24 @@ def check_value(arch: Arch, threads: int, role: str, value: int) -> Objection | 
     return None
 
 
-def check_file(arch: Arch, threads: int, producer: int, consumers: int, consumer: int) -> Objection | None:
-    """consumers: warpgroups with `consumer` registers a thread, beside one with `producer`."""
+def check_file(
+    arch: Arch, threads: int, producer: int, consumers: int, consumer: int, producers: int = 1
+) -> Objection | None:
+    """consumers, producers: warpgroups with `consumer` and `producer` registers a thread."""
     pool = arch.launch_registers(threads) * threads
-    used = WARPGROUP_THREADS * (producer + consumers * consumer)
+    used = WARPGROUP_THREADS * (producers * producer + consumers * consumer)
     if used <= pool:
         return None
-    most = most_consumer_registers(arch, threads, producer, consumers)
+    most = most_consumer_registers(arch, threads, producer, consumers, producers)
+    each = f"{producers} x " * (producers > 1)
+    split = f"128 x ({each}{producer} + {consumers} x {consumer})"
     return (
-        f"128 x ({producer} + {consumers} x {consumer}) = {used} registers, {threads} threads are launched with {pool}",
-        f"beside a producer with {producer}, consumers have at most {most}",
+        f"{split} = {used} registers, {threads} threads are launched with {pool}",
+        f"beside {'producers' if each else 'a producer'} with {producer}, consumers have at most {most}",
     )
 
 
-def most_consumer_registers(arch: Arch, threads: int, producer: int, consumers: int) -> int:
-    """What setmaxnreg can give each of the consumer warpgroups of a CTA, beside a producer with that many."""
-    left = arch.launch_registers(threads) * threads // WARPGROUP_THREADS - producer
+def most_consumer_registers(arch: Arch, threads: int, producer: int, consumers: int, producers: int = 1) -> int:
+    """What setmaxnreg can give each of the consumer warpgroups of a CTA, beside producers with that many."""
+    left = arch.launch_registers(threads) * threads // WARPGROUP_THREADS - producers * producer
     return min(left // consumers // SETMAXNREG_STEP * SETMAXNREG_STEP, SETMAXNREG_MAX)

@@ -90,11 +90,13 @@ def test_sources_have_the_value_of_their_numbers(prepared: tuple[Any, dict[str, 
 
 
 def constants(resolved: Any, tiling: Any) -> dict[str, Any]:
+    from cutegen.families.mla_decode.derived import query_rows
     from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
     names: dict[str, Any] = {"t": tiling.numbers, "KEY_BLOCK": KEY_BLOCK, "ROW_BLOCK": ROW_BLOCK}
     if resolved.family == "mla_decode":
-        return {**names, "TILES": resolved.problem.head_dim // 64}
+        rows = query_rows(resolved.problem, tiling.candidate)
+        return {**names, "TILES": resolved.problem.head_dim // 64, "ROWS": rows}
     groups = next((r.field for r in tiling.model.smem if r.name == "group_table"), None)
     return {**names, "GROUPS": groups and groups.elements // int(groups.source.split(" * ")[1])}
 

@@ -159,7 +159,7 @@ def test_what_is_not_there_yet_is_refused_where_it_stands(text: str, key: str, s
     [
         (SM100, "seesaw", "leave it `auto`"),
         (SM100, "both", "leave it"),
-        (MLA, "pair", "use seesaw, seesaw_2cta or both"),
+        (MLA, "pair", "use seesaw, seesaw_2cta, keys_on_m or both"),
     ],
 )
 def test_a_variant_of_another_architecture(text: str, variant: str, remedy: str) -> None:

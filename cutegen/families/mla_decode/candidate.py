@@ -10,8 +10,9 @@ from cutegen.arch.architecture import Arch
 from cutegen.families.knobs import Knob, boolean, integer, word
 from cutegen.families.pdl import PDL_TRIGGERS
 
-Kernel: TypeAlias = Literal["seesaw", "seesaw_2cta", "pair"]
-CLUSTERS: dict[Kernel, int] = {"seesaw": 1, "seesaw_2cta": 2, "pair": 2}  # CTAs of a cluster
+Kernel: TypeAlias = Literal["seesaw", "seesaw_2cta", "keys_on_m", "pair"]
+CLUSTERS: dict[Kernel, int] = {"seesaw": 1, "seesaw_2cta": 2, "keys_on_m": 1, "pair": 2}  # CTAs of a cluster
+KEYS_ON_M: Kernel = "keys_on_m"  # for few rows
 PAIR: Kernel = "pair"  # that of sm_100a
 Both: TypeAlias = Literal["both"]
 BOTH: Both = "both"  # kernels of either, chosen at every call
@@ -67,7 +68,7 @@ class Candidate:
         if self.variant in ("seesaw_2cta", PAIR):
             return (self,)
         units = (MAX_UNIT, 1) if self.unit == ANY else (self.unit,)
-        one = replace(self, variant="seesaw", prefetch=0 if self.variant == BOTH else self.prefetch)
+        one = replace(self, variant="seesaw", prefetch=0) if self.variant == BOTH else self
         ones = (replace(one, unit=u, split_columns=self.split_columns and u == units[-1]) for u in units)
         if self.variant != BOTH:
             return tuple(ones)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.arch import ARCHS
 from cutegen.families.code_plan import CodePlan, MmaPlan
-from cutegen.families.mla_decode.derived import CONSUMERS, QUERY_BOXES, TILE_COLUMNS, derive
+from cutegen.families.mla_decode.derived import CONSUMERS, TILE_COLUMNS, derive, few_rows, query_boxes
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
@@ -20,21 +20,26 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
     widths = (columns, columns // 2) if numbers.split_columns else (columns,)
     queries = 2 if problem.q == "split" else 1
     scored = problem.head_dim if numbers.cluster > 1 else TILE_COLUMNS  # unrolled, or the turn of a loop
+    # S = Q K^T tile by tile; O += P V with P from registers and from SMEM
+    mma: tuple[MmaPlan, ...] = (
+        MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", scored // mma_k),
+        *(MmaPlan(f"HGMMA.{arch.mma_m}x{width}x{mma_k}", KEY_BLOCK // mma_k) for width in widths),
+    )
+    wide_stores = 2 * sum(widths) // (4 * VECTOR)  # of partial results: a quad of threads has two rows of them
+    if few := few_rows(problem, tiling.candidate):  # both are products of one shape, and stores are in a loop
+        mma = (MmaPlan(f"HGMMA.{arch.mma_m}x{few}x{mma_k}", scored // mma_k),)
+        wide_stores = len(widths)
     return CodePlan(
         arch=resolved.arch,
         threads=numbers.threads,
         registers=tuple(sorted({numbers.producer_registers, numbers.consumer_registers})),
         accumulator_registers=d.output_registers + d.score_registers,
         smem_bytes=numbers.smem_bytes,
-        mma=(
-            # S = Q K^T tile by tile; O += P V with P from registers and from SMEM
-            MmaPlan(f"HGMMA.{arch.mma_m}x{KEY_BLOCK}x{mma_k}", scored // mma_k),
-            *(MmaPlan(f"HGMMA.{arch.mma_m}x{width}x{mma_k}", KEY_BLOCK // mma_k) for width in widths),
-        ),
-        tma_loads=queries * len(QUERY_BOXES) + (not problem.by_rows),
+        mma=mma,
+        tma_loads=queries * len(query_boxes(problem, tiling.candidate)) + (not problem.by_rows),
         multicast=numbers.cluster > 1,
         tma_stores=1,
-        wide_stores=2 * sum(widths) // (4 * VECTOR),  # of partial results: a quad of threads has two rows of them
+        wide_stores=wide_stores,
         wide_loads=JOIN_LOADS,
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cutegen.arch.architecture import TENSOR_ALIGN, WARPGROUP_THREADS, WARPS_PER_WARPGROUP
-from cutegen.families.mla_decode.candidate import Candidate
+from cutegen.families.mla_decode.candidate import KEYS_ON_M, Candidate
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import FreeGroup
 from cutegen.model.kernel import Mbarriers, NamedBarrier, Warps
@@ -18,8 +18,8 @@ TILE_COLUMNS = 64  # of Q and K: one swizzled row of 128 bytes, one TMA box, one
 # Rows of Q that one TMA copy loads, ascending: those of one warp, of two, and all. With 16 heads a copy of 64 rows is
 # up to a microsecond slower, because of its zeros (docs/lab/2026-11-mla-decode.md).
 QUERY_BOXES = (16, 32, ROW_BLOCK)
+ROW_STEP, FEW_ROWS = 8, 32  # of the N of a WGMMA; the most of keys_on_m, whose rows are on N
 WORD = 4  # bytes of an f32 or i32
-THREADS = WARPGROUP_THREADS * (CONSUMERS + 1)
 # A pair's tiles are given back in groups, each by the warpgroup that reads them last: (buffer, warpgroup, tiles).
 # V is the first eight tiles; tile 8 holds P of the buffer's block, which the other warpgroup reads.
 FREE_ORDER = ((0, 0, (0, 1, 2, 3)), (0, 1, (4, 5, 6, 7, 8)), (1, 1, (4, 5, 6, 7)), (1, 0, (0, 1, 2, 3, 8)))
@@ -33,6 +33,7 @@ LOAD_WARPS = (K_WARP, Q_WARP)
 DECODER_WARPS = Warps("decoder", K_WARP.first, WARPS_PER_WARPGROUP)  # that warpgroup, where the cache is quantised
 COPY_WARPS = Warps("copying warpgroup", K_WARP.first, WARPS_PER_WARPGROUP)  # where rows are named, but not decoded
 DECODER_REGISTERS = 88  # of its threads: 12 chunks of 16 bytes under way, scales of a row, one chunk being decoded
+BLOCK_DECODER_REGISTERS = 96  # of each of two warpgroups that decode a block of each pair
 COPY_REGISTERS = 56  # of its threads: addresses of 4 rows, indices of this pair of blocks and of the next
 SINGLE_WARPS = {
     "setup": SETUP_WARP, "find": FIND_WARP, "k": K_WARP, "q": Q_WARP, "meet": MEET_WARP, "idle": IDLE_WARP,
@@ -72,26 +73,46 @@ GUESS_BARRIERS = (  # where a part is guessed before the wait for the kernel in 
 )
 
 
-def list_named_barriers(problem: MlaProblem, guess: bool = True) -> tuple[NamedBarrier, ...]:
+def list_named_barriers(problem: MlaProblem, c: Candidate, guess: bool = True) -> tuple[NamedBarrier, ...]:
     """guess: with those of a part that is guessed before the wait. A warpgroup that loads rows begins behind FOUND, as
     consumers do, and loads nothing by a guess."""
-    if not problem.by_rows:
-        return NAMED_BARRIERS + GUESS_BARRIERS * guess
+    barriers = NAMED_BARRIERS + GUESS_BARRIERS * (guess and not problem.by_rows)
+    if problem.by_rows:
+        barriers = tuple(
+            replace(barrier, wait=(*CONSUMER_WARPS, row_warps(problem, c))) if barrier.name == "FOUND" else barrier
+            for barrier in barriers
+            if barrier.name != "READY"
+        )
+    if c.variant != KEYS_ON_M:
+        return barriers
+    adds = ", largest scores or P of its block"
     return tuple(
-        replace(barrier, wait=(*CONSUMER_WARPS, row_warps(problem))) if barrier.name == "FOUND" else barrier
-        for barrier in NAMED_BARRIERS
-        if barrier.name != "READY"
+        replace(barrier, says=barrier.says.replace(": zeroed keys", ": zeroed keys" + adds)) for barrier in barriers
     )
 
 
-def row_warps(problem: MlaProblem) -> Warps:
-    """The warpgroup that loads K row by row."""
-    return COPY_WARPS if problem.cache is None else DECODER_WARPS
+def loaders(problem: MlaProblem, c: Candidate) -> int:
+    """Warpgroups that load keys. Where O has few rows there are registers for two that do so row by row, a block of
+    each pair each."""
+    return BUFFERS if problem.by_rows and c.variant == KEYS_ON_M else 1
 
 
-def row_registers(problem: MlaProblem) -> int:
+def count_threads(problem: MlaProblem, c: Candidate) -> int:
+    """Of a CTA."""
+    return WARPGROUP_THREADS * (CONSUMERS + loaders(problem, c))
+
+
+def row_warps(problem: MlaProblem, c: Candidate) -> Warps:
+    """The warpgroup, or both, that load K row by row."""
+    one, count = COPY_WARPS if problem.cache is None else DECODER_WARPS, loaders(problem, c)
+    return replace(one, name=f"{one.name}s", count=count * one.count) if count > 1 else one
+
+
+def row_registers(problem: MlaProblem, c: Candidate) -> int:
     """What a thread of it needs."""
-    return COPY_REGISTERS if problem.cache is None else DECODER_REGISTERS
+    if problem.cache is None:
+        return COPY_REGISTERS
+    return BLOCK_DECODER_REGISTERS if loaders(problem, c) > 1 else DECODER_REGISTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +130,22 @@ class Derived:
     free_groups: tuple[FreeGroup, ...]
     smem: tuple[SmemRegion, ...]
     smem_bytes: int
+
+
+def few_rows(problem: MlaProblem, c: Candidate) -> int:
+    """Rows of Q where keys are on M: those of the largest promised call, on N; 0 where rows are on M."""
+    return -(-problem.rows[1] // ROW_STEP) * ROW_STEP if c.variant == KEYS_ON_M else 0
+
+
+def query_rows(problem: MlaProblem, c: Candidate) -> int:
+    """Rows of Q in shared memory."""
+    return few_rows(problem, c) or ROW_BLOCK
+
+
+def query_boxes(problem: MlaProblem, c: Candidate) -> tuple[int, ...]:
+    """Rows of Q that one TMA copy may load, ascending."""
+    few = few_rows(problem, c)
+    return (few,) if few else QUERY_BOXES
 
 
 def list_mbarriers(problem: MlaProblem, c: Candidate) -> tuple[Mbarriers, ...]:
@@ -143,11 +180,16 @@ def list_mbarriers(problem: MlaProblem, c: Candidate) -> tuple[Mbarriers, ...]:
 
 def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
     """Fields of the kernel's SharedStorage in order."""
-    width, element, rows = problem.head_dim, Element.of(problem.dtype), f"{CONSUMERS} * ROW_BLOCK"
-    each_row = f"f32 ({ROW_BLOCK}, {CONSUMERS})"
+    width, element, few = problem.head_dim, Element.of(problem.dtype), few_rows(problem, c)
+    rows, rows_name = query_rows(problem, c), "ROWS" if few else "ROW_BLOCK"
 
-    def of_rows(name: str, holds: str) -> SmemField:
-        return SmemField(name, F32, CONSUMERS * ROW_BLOCK, rows, f"{each_row}: {holds}")
+    def of_rows(name: str, holds: str, each_warp: int = few) -> SmemField:
+        """For each row and warpgroup, where a row's keys or columns are in all warps for each of these."""
+        warps = WARPS_PER_WARPGROUP if each_warp else 1
+        by, shape = (f"{CONSUMERS * warps} * ", f", {warps}") if each_warp else (f"{CONSUMERS} * ", "")
+        size, align = CONSUMERS * warps * rows, 16 if each_warp else 0
+        text = f"f32 ({rows}{shape}, {CONSUMERS}): {holds}"
+        return SmemField(name, F32, size, by + rows_name, text, *([align] if align else []))
 
     guessed = (
         SmemField("guess", I32, 2, "2", "i32 (2,): what became of the loads by the guess"),
@@ -162,6 +204,10 @@ def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
     valid = SmemField(
         "valid", I32, WARPS_PER_WARPGROUP * BUFFERS, f"{WARPS_PER_WARPGROUP} * {BUFFERS}",
         f"i32 ({WARPS_PER_WARPGROUP}, {BUFFERS}): which keys of a block count, by the warp that stores them",
+    )  # fmt: skip
+    out = SmemField(
+        "sO", element, rows * problem.value_dim, "cute.cosize(o_layout)",
+        f"16 bits ({rows}, {problem.value_dim}): O, or a share of it, on its way out", TENSOR_ALIGN,
     )  # fmt: skip
     return [
         *(barriers.field for barriers in list_mbarriers(problem, c)),
@@ -178,18 +224,20 @@ def list_smem(problem: MlaProblem, c: Candidate) -> list[SmemField]:
             "shared", I32, 8, "8",
             "i32 (4, 2): who shares the CTA's first and its last request, and who joins them", align=16,
         ),
-        of_rows("references", "of the exponents of each row"),
+        of_rows("references", "of the exponents of each row", 0),
+        *([of_rows("maxima", "largest scores of each row, of a block")] if few else []),
         SmemField("changed", I32, 8, "8", "i32 (4, 2): whether a warp's references moved"),
         of_rows("sums", "row sums of P"),
         of_rows("tops", "largest |O| of each row"),
         SmemField(
-            "sQ", element, ROW_BLOCK * width, "cute.cosize(q_layout)",
-            f"{problem.dtype} ({ROW_BLOCK}, {width}); O on its way out", TENSOR_ALIGN,
+            "sQ", element, rows * width, "cute.cosize(q_layout)",
+            f"{problem.dtype} ({rows}, {width})" + "; O on its way out" * (not few), TENSOR_ALIGN,
         ),
         SmemField(
             "sK", element, BUFFERS * KEY_BLOCK * k_columns(problem), "cute.cosize(k_layout)",
             f"{problem.dtype} ({KEY_BLOCK}, {k_columns(problem)}) x {BUFFERS} blocks; V and P as well", TENSOR_ALIGN,
         ),
+        *([out] if few else []),
     ]  # fmt: skip
 
 
@@ -207,14 +255,14 @@ def free_order(problem: MlaProblem) -> tuple[tuple[int, int, tuple[int, ...]], .
 def derive(problem: MlaProblem, c: Candidate) -> Derived:
     """All derived numbers; defined for illegal candidates, too."""
     regions, smem_bytes = lay_out(list_smem(problem, c))
-    columns = problem.value_dim // CONSUMERS
+    columns, rows = problem.value_dim // CONSUMERS, query_rows(problem, c)
     return Derived(
         tiles=problem.head_dim // TILE_COLUMNS,
-        threads=THREADS,
-        output_registers=ROW_BLOCK * columns // WARPGROUP_THREADS,
-        score_registers=ROW_BLOCK * KEY_BLOCK // WARPGROUP_THREADS,
-        probability_registers=ROW_BLOCK * KEY_BLOCK * problem.dtype.bytes // (WARPGROUP_THREADS * WORD),
-        q_bytes=ROW_BLOCK * problem.head_dim * problem.dtype.bytes,
+        threads=count_threads(problem, c),
+        output_registers=rows * columns // WARPGROUP_THREADS,
+        score_registers=rows * KEY_BLOCK // WARPGROUP_THREADS,
+        probability_registers=rows * KEY_BLOCK * problem.dtype.bytes // (WARPGROUP_THREADS * WORD),
+        q_bytes=rows * problem.head_dim * problem.dtype.bytes,
         tile_bytes=KEY_BLOCK * TILE_COLUMNS * problem.dtype.bytes,
         free_groups=tuple(
             FreeGroup(b, w, tiles, WARPS_PER_WARPGROUP * c.cluster) for b, w, tiles in free_order(problem)

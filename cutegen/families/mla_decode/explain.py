@@ -22,7 +22,8 @@ from cutegen.families.explanation import (
     read_extents,
     roofline,
 )
-from cutegen.families.mla_decode.candidate import BOTH, CLUSTERS, MAX_UNIT, PAIR, Candidate, list_knobs
+from cutegen.families.mla_decode.candidate import MAX_UNIT, Candidate, list_knobs
+from cutegen.families.mla_decode.derived import query_rows
 from cutegen.families.mla_decode.lowering import lowering_of
 from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_text
 from cutegen.families.mla_decode.resolve import chooser
@@ -31,7 +32,6 @@ from cutegen.families.resolved import dispatch, product_name
 from cutegen.families.wish import answer_wish
 from cutegen.runtime.mla_decode.tiling import (
     KEY_BLOCK,
-    ROW_BLOCK,
     MlaTiling,
     fewest_keys,
     parts_of,
@@ -130,9 +130,7 @@ def _problem(resolved: ResolvedMla) -> Section:
             "sink: the weights of a row are divided by their sum and e^sink of its head; lse is without it",
         )
     rows = tuple(_tensor(tensor) for tensor in (*p.inputs, *p.outputs, *p.scratch))
-    variants = (
-        " and ".join(kernel for kernel in CLUSTERS if kernel != PAIR) if resolved.variant == BOTH else resolved.variant
-    )
+    variants = " and ".join(dict.fromkeys(c.variant for c in resolved.decided.instances()))
     title = f"{resolved.name}: {variants} MLA decode for {resolved.arch}"
     return Section(title, lines, ("tensor", "dtype", "shape", "is"), rows)
 
@@ -167,7 +165,8 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
     if unit == MAX_UNIT:
         units, said = "pairs", f"pairs of {KEY_BLOCK}-key blocks"
     flops, moved = traffic(problem, requests, rows, kv_len)
-    padded = 1e6 * flops * blocks * ROW_BLOCK / (rows * device.flops_16bit)
+    height = query_rows(problem, tiling.candidate)  # of a CTA's products
+    padded = 1e6 * flops * blocks * height / (rows * device.flops_16bit)
     keys = f"{requests} x {cuts} {said}, and {overhead} {units}' worth a request"
     even = f"{share} {units}' worth a part; the device cuts near it, at requests where that is as fast"
     if problem.piece:
@@ -178,8 +177,8 @@ def _shape(resolved: ResolvedMla, shape: Mapping[str, int]) -> Section:
         even = f"pieces of a part, all requests being as long: at most {-(-requests * pieces // parts)}"
     table = (
         ("kernel", tiling.name),
-        ("rows", f"{heads} heads x {rows // heads} = {rows}: {blocks} x {ROW_BLOCK}, "
-                 f"{100 * rows // (blocks * ROW_BLOCK)}% of them used"),
+        ("rows", f"{heads} heads x {rows // heads} = {rows}: {blocks} x {height}, "
+                 f"{100 * rows // (blocks * height)}% of them used"),
         ("CTAs", f"{ctas} = {blocks * parts * halves} of {device.sms} SMs"),
         ("keys", keys),
         ("even share", even),

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from cutegen.arch import ARCHS
 from cutegen.families.call_text import CallText, OperandText, call_text
 from cutegen.families.mla_decode.derived import (
-    QUERY_BOXES,
+    BUFFERS,
+    CONSUMERS,
     SINGLE_WARPS,
     TILE_COLUMNS,
+    few_rows,
     list_named_barriers,
+    loaders,
+    query_boxes,
 )
 from cutegen.families.mla_decode.kernel_text import MlaKernelText, list_overview, shared_text
 from cutegen.families.mla_decode.lowering import lowering_of
@@ -33,7 +37,7 @@ class KernelText(MlaKernelText):
     """What kernel.py.jinja and its parts read on sm_90a. warps: numbers of single ones, by what they do. box_rows: keys
     of one TMA copy; boxes: copies that fill a tile. query_boxes: rows of Q of one TMA copy, ascending. guesses: whether
     a part is found before the wait as well. head: columns of Q and K; p_tile: source, the tile of a buffer of K that P
-    lies in."""
+    lies in. few_rows: of Q, where keys are on M, else 0. loaders: warpgroups that load keys."""
 
     query_boxes: tuple[int, ...]
     box_rows: int
@@ -45,11 +49,43 @@ class KernelText(MlaKernelText):
     guesses: bool
     head: int
     p_tile: str
+    few_rows: int
+    loaders: int
 
     @property
     def narrow(self) -> bool:
         """Whether P has a place of its own, behind the tiles of K."""
         return self.head == LATENT_DIM
+
+    @property
+    def last_warp(self) -> int:
+        """Of a CTA."""
+        return max(role.warps.last for role in self.model.roles)
+
+    @property
+    def first_groups(self) -> int:
+        """Source: groups of tiles, halves of blocks, that the buffers of a warpgroup that loads rows hold."""
+        return CONSUMERS * BUFFERS // self.loaders
+
+    @property
+    def block(self) -> str:
+        """Source: which of the two blocks that lanes have found rows of is loaded: of a pair in turn, or of two."""
+        return "block" if self.loaders > 1 else "buffer"
+
+    @property
+    def q_rows(self) -> str:
+        """Source: rows of Q in shared memory."""
+        return "ROWS" if self.few_rows else "ROW_BLOCK"
+
+    @property
+    def own_rows(self) -> str:
+        """Source: how many rows a thread has values of."""
+        return "OWN_ROWS" if self.few_rows else "2"
+
+    @property
+    def own_row(self) -> str:
+        """Source: of its r-th one, the row of Q."""
+        return "row + 8 * (r // 2) + r % 2" if self.few_rows else "row + 8 * r"
 
 
 def kernel_text(resolved: ResolvedMla) -> KernelText:
@@ -57,17 +93,18 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
     first = resolved.tilings[0]
     only = ["Uint8"] * (problem.cache is not None) + ["Int16"] * (not problem.by_rows)
     # A mask by lengths, and whether a piece is a request's last.
-    only += ["Boolean"] * (not problem.sparse or problem.piece > 0)
+    few = few_rows(problem, first.candidate)
+    only += ["Boolean"] * (not problem.sparse or problem.piece > 0 or few > 0)
     halves = problem.page_size > KEY_BLOCK  # a block is a part of a page
     tiles, values = (n // TILE_COLUMNS for n in (problem.head_dim, problem.value_dim))
     order = score_order(first)
     return KernelText(
-        **shared_text(resolved, list_named_barriers(problem), problem.dtype, only),
+        **shared_text(resolved, list_named_barriers(problem, first.candidate), problem.dtype, only),
         title=f"{'Sparse ' * problem.sparse}MLA decode for {resolved.arch}: {problem.dtype}, pages of "
         f"{problem.page_size}, split-KV in one launch.",
         overview=(*list_overview(resolved), "", *draw_tiles(tiles, values, first.free_groups, order)),
         warps={name: warps.first for name, warps in SINGLE_WARPS.items()},
-        query_boxes=QUERY_BOXES,
+        query_boxes=query_boxes(problem, first.candidate),
         box_rows=KEY_BLOCK // problem.boxes,
         boxes=problem.boxes,
         gmem_box=f"(lo + 2 * step + buffer) % {BLOCKS_PER_PAGE}" if halves else "0",
@@ -77,6 +114,8 @@ def kernel_text(resolved: ResolvedMla) -> KernelText:
         guesses=not problem.by_rows and any(t.numbers.pdl_schedule_ahead for t in resolved.tilings),
         head=problem.head_dim,
         p_tile="P_TILE" if problem.narrow else "ROPE",
+        few_rows=few,
+        loaders=loaders(problem, first.candidate),
     )
 
 

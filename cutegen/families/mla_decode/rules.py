@@ -9,6 +9,7 @@ from cutegen.families.mla_decode.candidate import (
     ANY,
     BOTH,
     JOIN_RATIO,
+    KEYS_ON_M,
     MAX_UNIT,
     MOST_PIECES,
     PAIR,
@@ -17,11 +18,14 @@ from cutegen.families.mla_decode.candidate import (
     Candidate,
 )
 from cutegen.families.mla_decode.derived import (
+    BLOCK_DECODER_REGISTERS,
     CONSUMERS,
     COPY_REGISTERS,
     DECODER_REGISTERS,
-    THREADS,
+    FEW_ROWS,
+    count_threads,
     derive,
+    loaders,
     row_registers,
 )
 from cutegen.families.mla_decode.problem import KEYS, MlaProblem
@@ -44,12 +48,12 @@ refusals = BOOK.refusals
 
 @BOOK.declare_form(REGISTER_VALUES, "producer_registers", only="sm_90a")
 def producer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
-    return check_value(arch, THREADS, "producer", c.producer_registers)
+    return check_value(arch, count_threads(problem, c), "producer", c.producer_registers)
 
 
 @BOOK.declare_form(REGISTER_VALUES, "consumer_registers", only="sm_90a")
 def consumer_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
-    return check_value(arch, THREADS, "consumer", c.consumer_registers)
+    return check_value(arch, count_threads(problem, c), "consumer", c.consumer_registers)
 
 
 @BOOK.declare_form(
@@ -96,10 +100,27 @@ def row_block_pairs(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection 
     only="sm_90a",
 )
 def decoding_cta(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if not problem.by_rows or c.variant == "seesaw":
+    if not problem.by_rows or c.variant in ("seesaw", KEYS_ON_M):
         return None
     loaded = "keys of a quantised cache are decoded in registers" if problem.cache else "indices name rows"
     return f"{c.variant} shares loads by TMA; {loaded}", "use seesaw"
+
+
+@BOOK.declare_form(
+    Rule(
+        "few-rows",
+        f"keys_on_m promises at most {FEW_ROWS} rows to every call",
+        "Keys are on M and rows on N of its products, which may be as few as 8; the sums of a warpgroup are "
+        "then 256 columns of O^T for each row, in registers. Rows are query_len x heads, with sparse keys heads.",
+        "heads: [16, 64]\nvariant: keys_on_m",
+    ),
+    "variant",
+    only="sm_90a",
+)
+def few_rows_promised(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
+    if c.variant != KEYS_ON_M or problem.rows[1] <= FEW_ROWS:
+        return None
+    return f"up to {problem.rows[1]} rows are promised; it has at most {FEW_ROWS}", "use seesaw, or promise fewer heads"
 
 
 def _promised(extent: tuple[int, int]) -> range:
@@ -263,7 +284,8 @@ def load_ahead(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | Non
 
 @BOOK.declare_fit(REGISTER_FILE, "consumer_registers", "producer_registers", only="sm_90a")
 def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
-    return check_file(arch, THREADS, c.producer_registers, CONSUMERS, c.consumer_registers)
+    threads, producers = count_threads(problem, c), loaders(problem, c)
+    return check_file(arch, threads, c.producer_registers, CONSUMERS, c.consumer_registers, producers)
 
 
 @BOOK.declare_fit(
@@ -294,8 +316,8 @@ def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Object
 @BOOK.declare_fit(
     Rule(
         "decoder-registers",
-        f"a warpgroup that decodes a quantised cache has {DECODER_REGISTERS} registers a thread, one that copies rows "
-        f"which indices name {COPY_REGISTERS}",
+        f"a warpgroup that decodes a quantised cache has {DECODER_REGISTERS} registers a thread, each of the two of "
+        f"keys_on_m {BLOCK_DECODER_REGISTERS}, one that copies rows which indices name {COPY_REGISTERS}",
         "A decoder holds the 16-byte chunks of a row that are under way, their scales and the values of one chunk; "
         "copies pass by the registers, but for addresses. With less, the compiler spills.",
         "warpgroups: {producer: {registers: 40}}",
@@ -304,7 +326,7 @@ def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Object
     only="sm_90a",
 )
 def decoder_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | None:
-    if not problem.by_rows or c.producer_registers >= (needed := row_registers(problem)):
+    if not problem.by_rows or c.producer_registers >= (needed := row_registers(problem, c)):
         return None
     does = "copies rows of" if problem.cache is None else "decodes"
     reason = f"the warpgroup that {does} the cache has {c.producer_registers} registers, it needs {needed}"

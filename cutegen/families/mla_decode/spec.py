@@ -302,7 +302,8 @@ class MlaSpec(KernelSpec):
     )
     variant: Variant | Auto = knob(
         "seesaw: a CTA for 64 rows, whose two warpgroups take turns; seesaw_2cta: two such CTAs share their loads; "
-        "both: a call takes the one that suits its rows and batch; pair, of sm_100a: two CTAs that multiply together."
+        "keys_on_m: a CTA for up to 32 rows, whose products have keys on M and rows on N; both: a call takes the one "
+        "of the first two that suits its rows and batch; pair, of sm_100a: two CTAs that multiply together."
     )
     scheduler: Scheduler = Scheduler()
     pipeline: Pipeline = Pipeline()

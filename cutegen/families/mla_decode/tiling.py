@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.families.mla_decode.candidate import Candidate
+from cutegen.families.mla_decode.candidate import KEYS_ON_M, Candidate
 from cutegen.families.mla_decode.derived import (
     BUFFERS,
     CONSUMER_WARPS,
@@ -12,28 +12,30 @@ from cutegen.families.mla_decode.derived import (
     K_WARP,
     MEET_WARP,
     Q_WARP,
-    QUERY_BOXES,
     Derived,
     derive,
     list_mbarriers,
     list_named_barriers,
+    loaders,
+    query_boxes,
+    query_rows,
     row_warps,
 )
 from cutegen.families.mla_decode.knob_numbers import describe_numbers
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import ResolvedMlaTiling
 from cutegen.model.kernel import IDLE, Event, KernelModel, Pipeline, Role
-from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
+from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
 
 
 def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMlaTiling:
     """c: of one kernel, as Candidate.instances has them."""
     d = derive(problem, c)
     own = {
-        "threads": (d.threads, f"128 x ({CONSUMERS} consumer + 1 producer warpgroups)"),
+        "threads": (d.threads, f"128 x ({CONSUMERS} consumer + {loaders(problem, c)} producer warpgroups)"),
         "producer_registers": (c.producer_registers, "warpgroups.producer.registers"),
         "consumer_registers": (c.consumer_registers, "warpgroups.consumer.registers"),
-        "smem_bytes": (d.smem_bytes, "end of sK, rounded up to 1024"),
+        "smem_bytes": (d.smem_bytes, f"end of {d.smem[-1].name}, rounded up to 1024"),
     }
     numbers, sources = describe_numbers(problem, c, own)
     return ResolvedMlaTiling(
@@ -45,7 +47,7 @@ def describe_tiling(problem: MlaProblem, c: Candidate, name: str) -> ResolvedMla
             pipelines=_pipelines(problem, c, d),
             smem=d.smem,
             mbarriers=list_mbarriers(problem, c),
-            barriers=list_named_barriers(problem, c.pdl_schedule_ahead),
+            barriers=list_named_barriers(problem, c, c.pdl_schedule_ahead),
         ),
         candidate=c,
         free_groups=d.free_groups,
@@ -58,16 +60,17 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
     tile, peers = d.tile_bytes, " over the cluster" if c.cluster > 1 else ""
     copies = f" in {problem.boxes} copies" if problem.boxes > 1 else ""
     block = tile * d.tiles
-    p_bytes = ROW_BLOCK * KEY_BLOCK * problem.dtype.bytes
-    by_rows = row_warps(problem) if problem.by_rows else None
-    q_warps = by_rows or Q_WARP
-    *few, most = QUERY_BOXES
-    rows = f"{', '.join(map(str, few))} or {most} rows"
+    p_bytes = query_rows(problem, c) * KEY_BLOCK * problem.dtype.bytes
+    by_rows = row_warps(problem, c) if problem.by_rows else None
+    q_warps, few = by_rows or Q_WARP, c.variant == KEYS_ON_M
+    *fewer, most = query_boxes(problem, c)
+    rows = f"{', '.join(map(str, fewer))} or {most} rows" if fewer else f"{most} rows"
+    left = "behind its scores" if few else "when O has left SMEM"
     plans = [
         Pipeline(
             "q", "TmaAsync", "Q warp" if by_rows is None else by_rows.name, "both consumers", 1, d.q_bytes,
-            f"1 arrival and {rows} by TMA, whatever holds all",
-            f"{CONSUMERS} arrivals: one a consumer, when O has left SMEM", (q_warps,), CONSUMER_WARPS,
+            f"1 arrival and {rows} by TMA" + ", whatever holds all" * bool(fewer),
+            f"{CONSUMERS} arrivals: one a consumer, {left}", (q_warps,), CONSUMER_WARPS,
         )
     ]  # fmt: skip
     for buffer in range(BUFFERS):
@@ -103,10 +106,11 @@ def _pipelines(problem: MlaProblem, c: Candidate, d: Derived) -> tuple[Pipeline,
                 (CONSUMER_WARPS[group],), (CONSUMER_WARPS[1 - group],), own_empty=False,
             )
         )  # fmt: skip
+    o_bytes = query_rows(problem, c) * problem.value_dim * problem.dtype.bytes
     plans.append(
         Pipeline(
-            "out", "TmaStore", "both consumers", "TMA", 1, ROW_BLOCK * problem.value_dim * problem.dtype.bytes,
-            "OWN_0, OWN_1", "the storing warp waits until TMA has read sQ", CONSUMER_WARPS, (),
+            "out", "TmaStore", "both consumers", "TMA", 1, o_bytes, "OWN_0, OWN_1",
+            f"the storing warp waits until TMA has read {'sO' if few else 'sQ'}", CONSUMER_WARPS, (),
         )
     )  # fmt: skip
     return tuple(plans)
@@ -126,9 +130,10 @@ def _span(tiles: tuple[int, ...]) -> str:
 REQUEST, PAIR = "each request", "each pair of blocks"
 
 
-def _consumer_events(group: int, guess: bool, decodes: bool) -> tuple[Event, ...]:
+def _consumer_events(group: int, guess: bool, decodes: bool, few: bool) -> tuple[Event, ...]:
     """Of warpgroup `group`; guess: whether loads begin by a guess, before the wait for the preceding kernel; decodes:
-    whether a warpgroup decodes K, which begins when consumers do."""
+    whether a warpgroup decodes K, which begins when consumers do; few: whether keys are on M, so that O leaves by a
+    place of its own."""
     own, other = group, 1 - group
     pair = [(True, f"k{own} full"), (False, "p0 full"), (False, "k0 empty"), (True, "p1 full"), (False, "k1 empty")]
     if group == 1:
@@ -142,9 +147,10 @@ def _consumer_events(group: int, guess: bool, decodes: bool) -> tuple[Event, ...
         Event(REQUEST, True, "q full"),
         *(Event(PAIR, waits, what) for waits, what in pair),
         Event(REQUEST, True, "BOTH"),
+        *([Event(REQUEST, False, "q empty")] if few else []),
         Event(REQUEST, False, "out full"),
         Event(REQUEST, True, "out empty"),
-        Event(REQUEST, False, "q empty"),
+        *([] if few else [Event(REQUEST, False, "q empty")]),
         Event(REQUEST, True, "BOTH"),
         Event("", True, "MET"),
     )
@@ -163,9 +169,10 @@ def _roles(problem: MlaProblem, c: Candidate) -> tuple[Role, ...]:
     for group in range(CONSUMERS):
         single = " and single ones" if group == 0 and c.unit == 1 else ""
         half = ", or half of these," if c.split_columns else ""
+        scores, sums = ("S^T = K Q^T", "O^T += V^T P^T") if c.variant == KEYS_ON_M else ("S = Q K^T", "O += P V")
         does = (
-            f"block {group} of every pair{single}: S = Q K^T, softmax, P to SMEM; columns {256 * group}.."
-            f"{256 * group + 255}{half} of O += P V of both blocks; then joins the parts of cut requests"
+            f"block {group} of every pair{single}: {scores}, softmax, P to SMEM; columns {256 * group}.."
+            f"{256 * group + 255}{half} of {sums} of both blocks; then joins the parts of cut requests"
         )
         does = f"{FIND_WARP.name} first finds the CTA's part of the work; {does}" if group == 1 else does
         roles.append(
@@ -173,7 +180,7 @@ def _roles(problem: MlaProblem, c: Candidate) -> tuple[Role, ...]:
                 CONSUMER_WARPS[group],
                 c.consumer_registers,
                 does,
-                _consumer_events(group, guess, decodes),
+                _consumer_events(group, guess, decodes, c.variant == KEYS_ON_M),
             )
         )
     if decodes:
@@ -193,9 +200,10 @@ def _row_loader(problem: MlaProblem, c: Candidate) -> Role:
     does = f"loads rows of the cache, decodes them to {problem.dtype} and stores them as the tiles of K"
     if problem.cache is None:
         does = "copies the rows of the cache that indices name to the tiles of K"
+    does = f"each warpgroup, for its block of every pair: {does}" if loaders(problem, c) > 1 else does
     does += "; asks L2 for those of the next pair of blocks" if c.prefetch else ""
     does += f"; in between, {Q_WARP.name} loads Q by TMA, and the meet warp finds which CTAs share this CTA's requests"
     fills = [Event(PAIR, side == "empty", f"{slot} {side}") for slot in ("k0", "k1") for side in ("empty", "full")]
     q = (Event(REQUEST, True, "q empty"), Event(REQUEST, False, "q full"))
     events = (Event("", True, "FOUND"), *q, *fills, Event("", False, "MET"))
-    return Role(row_warps(problem), c.producer_registers, does, events)
+    return Role(row_warps(problem, c), c.producer_registers, does, events)

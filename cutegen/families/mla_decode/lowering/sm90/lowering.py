@@ -12,7 +12,7 @@ from cutegen.families.decide import Choice
 from cutegen.families.mla_decode.auto import candidates
 from cutegen.families.mla_decode.candidate import Candidate
 from cutegen.families.mla_decode.code_plan import plan_code
-from cutegen.families.mla_decode.derived import CONSUMERS, derive
+from cutegen.families.mla_decode.derived import CONSUMERS, derive, loaders
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.rendering import KernelText, kernel_text
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
@@ -62,13 +62,15 @@ class MlaSm90:
         output, score = d.output_registers, d.score_registers
         producer, consumer = numbers.producer_registers, numbers.consumer_registers
         rest = consumer - output - score
-        used = WARPGROUP_THREADS * (producer + CONSUMERS * consumer)
+        producers = loaders(resolved.problem, tiling.candidate)
+        used = WARPGROUP_THREADS * (producers * producer + CONSUMERS * consumer)
+        each = f"{producers} x " * (producers > 1)
         launched = arch.launch_registers(numbers.threads) * numbers.threads
         return Section(
             "Registers",
             (
                 f"a consumer thread: O {output} + S {score} + {rest} for P and the rest = {consumer}",
-                f"the CTA: {WARPGROUP_THREADS} x ({producer} + {CONSUMERS} x {consumer}) "
+                f"the CTA: {WARPGROUP_THREADS} x ({each}{producer} + {CONSUMERS} x {consumer}) "
                 f"= {used} of the {launched} it is launched with",
             ),
         )
