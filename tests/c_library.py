@@ -107,9 +107,6 @@ def is_tensor(row: Row, value: Any) -> bool:
 
 def make_library(folder: Path) -> Library:
     """Entries of shipped specs, whose kernels write down what they are called with; those of the first have none."""
-    from tvm_ffi import libinfo
-
-    ctypes.CDLL(libinfo.find_libtvm_ffi(), mode=ctypes.RTLD_GLOBAL)
     translation, entries, plans = Translation(), [], {}
     specs = [cutegen.Spec.from_file(ROOT / "specs" / f"{name}.yaml") for name in SPECS]
     for spec in (*specs, cutegen.Spec.from_text(CHOICES, "choices")):
@@ -118,6 +115,14 @@ def make_library(folder: Path) -> Library:
         keys = () if spec.name == SPECS[0] else shorter if spec.name == "choices" else (*plan.tilings, "copy_rows")
         stubs = {key: "copy" if key == "copy_rows" else "stub" for key in keys}
         entries.append(Entry(spec.name, plan.arch, "", load_family(plan.family).c_entry(plan, translation), stubs))
+    return compile_entries(folder, entries, translation, plans)
+
+
+def compile_entries(folder: Path, entries: list[Entry], translation: Translation, plans: dict[str, Any]) -> Library:
+    """plans: by name of the entry."""
+    from tvm_ffi import libinfo
+
+    ctypes.CDLL(libinfo.find_libtvm_ffi(), mode=ctypes.RTLD_GLOBAL)
     header, code = write_entries("all", entries, translation, "cutegen bundle")
     (folder / "all.h").write_text(header)
     functions = compiled(folder, code + STUB, [folder, Path(libinfo.find_include_path())])

@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 72344,
-    "lines of templates/": 7858,
+    "lines of cutegen/": 72548,
+    "lines of templates/": 7868,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -112,7 +112,7 @@ def winner_rows(
 ) -> list[str]:
     """Initialisers of `winner`s."""
     return [
-        f'{{"{device}", {{{", ".join(map(str, point))}}}, {last}, {keys.index(key) if key else -1}}}'
+        f'{{"{device}", {{{", ".join(map(str, point)) or 0}}}, {last}, {keys.index(key) if key else -1}}}'
         for device, table in winners.items()
         for point, rows in table.items()
         for last, key in rows

@@ -7,7 +7,7 @@ the kernel; what is resolved, rendered, explained and refused follows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from cutegen.arch import ARCHS, DEVICES, Device
 from cutegen.arch.architecture import Arch
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, list_symbols
 from cutegen.families.call_text import OperandText, call_text
-from cutegen.families.decide import Choice, Locked, decide, first_legal, kernel_digest, written_knobs
+from cutegen.families.decide import Choice, Decided, Locked, decide, first_legal, kernel_digest, written_knobs
 from cutegen.families.explanation import explain_decisions, explain_smem, read_dims, roofline_memory
 from cutegen.families.knobs import Knob
 from cutegen.families.plain import describe_problem
@@ -23,6 +23,7 @@ from cutegen.families.plan_text import TilingsText, tilings_text
 from cutegen.families.refusal import Refusal, RuleBook
 from cutegen.families.resolved import (
     Decision,
+    DeviceRow,
     DispatchRow,
     Outcome,
     Portfolio,
@@ -32,7 +33,7 @@ from cutegen.families.resolved import (
 )
 from cutegen.families.section import Section
 from cutegen.families.tensor_problem import declared, dtype_of
-from cutegen.families.tuned import TunedRow
+from cutegen.families.tuned import Reading, TunedRow
 from cutegen.families.wish import answer_wish
 from cutegen.model.kernel import KernelModel
 from cutegen.model.smem import SmemField, lay_out
@@ -42,6 +43,13 @@ from cutegen.runtime.tensor_plan import TensorPlan
 from cutegen.spec import KernelSpec, SpecDocument
 
 NAME = "default"  # of the tiling that runs what no other does
+
+
+@dataclass(frozen=True, slots=True)
+class SingleInstance(ResolvedTiling[Any]):
+    """candidate: what gives it its numbers."""
+
+    candidate: Any = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class SingleKernel:
     device: str
     problem: Any
     candidate: Any
-    tilings: tuple[ResolvedTiling[Any], ...]
+    tilings: tuple[SingleInstance, ...]
     dispatch: tuple[DispatchRow, ...]
     decisions: tuple[Decision, ...]
     digest: str
@@ -71,16 +79,16 @@ class SingleKernel:
         return tuple(self.problem.names)
 
     @property
-    def tiling(self) -> ResolvedTiling[Any]:
+    def tiling(self) -> SingleInstance:
         """The default."""
         return self.tilings[-1]
 
     @property
-    def built(self) -> tuple[ResolvedTiling[Any], ...]:
+    def built(self) -> tuple[SingleInstance, ...]:
         return self.tilings
 
     @property
-    def sample(self) -> tuple[ResolvedTiling[Any], ...]:
+    def sample(self) -> tuple[SingleInstance, ...]:
         """One kernel of each module, the default among them: the others differ from it in numbers alone."""
         return tuple({tiling.module: tiling for tiling in self.tilings}.values())
 
@@ -95,6 +103,10 @@ class Numbers:
     sources: dict[str, str]
     smem: tuple[SmemField, ...] = ()
     module: str = "kernel"
+
+    def tiling(self, name: str, candidate: Any) -> SingleInstance:
+        model = KernelModel((), (), lay_out(self.smem)[0])
+        return SingleInstance(name, self.numbers, self.sources, model, module=self.module, candidate=candidate)
 
 
 # (problem, fixed knobs by candidate field, arch) -> candidates with these, the best first
@@ -134,10 +146,14 @@ class SingleTiling:
         arch = ARCHS[spec.arch]
         decided = decide(spec, doc, self.knobs, locked, lambda *of: self._choose(problem, arch, *of), (), "kernel")
         instances = self.instances(problem, decided.candidate, decided.device)
-        tilings = tuple(
-            ResolvedTiling(name, own.numbers, own.sources, KernelModel((), (), lay_out(own.smem)[0]), module=own.module)
-            for name, (_, own) in instances.items()
+        read = self.read_tuned(spec, problem, decided, tuned)
+        tilings, names = self.join_tuned(
+            problem,
+            decided.candidate,
+            tuple(own.tiling(name, self.own_candidate(decided.candidate, own)) for name, (_, own) in instances.items()),
+            [c for _, c in read.kept],
         )
+        measured = tuple(DeviceRow(row.when, names[c], row.device) for row, c in read.kept if row.device)
         plain: Any = self.plain(problem)
         resolved = SingleKernel(
             family=spec.kernel,
@@ -147,12 +163,29 @@ class SingleTiling:
             problem=problem,
             candidate=decided.candidate,
             tilings=tilings,
-            dispatch=tuple(DispatchRow(when, name) for name, (when, _) in instances.items() if when is not None),
+            dispatch=(
+                *measured,
+                *(DispatchRow(when, name) for name, (when, _) in instances.items() if when is not None),
+            ),
             decisions=decided.decisions,
-            digest=kernel_digest(spec, doc.name, plain, decided.decisions, *(t.numbers for t in tilings)),
+            digest=kernel_digest(spec, doc.name, plain, decided.decisions, *(t.numbers for t in tilings), *measured),
             function=spec.function or doc.name,
         )
-        return Outcome(resolved, decided.notes, dict.fromkeys(range(len(tuned)), f"`{spec.kernel}` is not tuned"))
+        return Outcome(resolved, decided.notes, read.unfit, {row.name: names[c] for row, c in read.kept})
+
+    def read_tuned(self, spec: KernelSpec, problem: Any, decided: Decided, tuned: Sequence[TunedRow]) -> Reading:
+        """Winners of a lock. A family that is not tuned has none."""
+        return Reading((), dict.fromkeys(range(len(tuned)), f"`{spec.kernel}` is not tuned"))
+
+    def own_candidate(self, candidate: Any, own: Numbers) -> Any:
+        """What a tuner calls one tiling of a candidate that gives several."""
+        return candidate
+
+    def join_tuned(
+        self, problem: Any, candidate: Any, tilings: tuple[SingleInstance, ...], tuned: Sequence[Any]
+    ) -> tuple[tuple[SingleInstance, ...], Mapping[Any, str]]:
+        """The tilings of a candidate and those of `tuned` ones, before them; and the name of each of the latter."""
+        return tilings, {}
 
     def instances(self, problem: Any, candidate: Any, device: Device) -> Mapping[str, tuple[When | None, Numbers]]:
         """The tilings of a candidate by name, and which calls run each: the first that holds, the default last. None:

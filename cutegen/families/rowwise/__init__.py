@@ -20,6 +20,7 @@ FAMILY = cast(
         render=".tiling:KERNEL.render",
         plan_code=".tiling:plan_code",
         explain=".tiling:KERNEL.explain",
+        tuning_space=".tuning:tuning_space",
         c_entry=".row_entry:c_entry",
         why_not=".tiling:KERNEL.why_not",
     ),

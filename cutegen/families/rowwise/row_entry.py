@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from cutegen.families.c_entry import SMS, CEntry, Translator, in_c, tensor_entry
+from cutegen.families.c_entry import SMS, WINNERS, CEntry, Translator, in_c, tensor_entry, winner_rows
 from cutegen.runtime.rowwise.plan import COUNTERS, UNLIMITED, lines_of, row_ctas
 
 
 def c_entry(plan: Any, translate: Translator) -> CEntry | str:
-    """Of a plan of runtime/rowwise/plan.py, whose tilings ascend."""
+    """Of a plan of runtime/rowwise/plan.py, whose tilings ascend, those of winners before the others."""
     extents = [in_c(plan.dims, dim) for dim in ((plan.columns,) if plan.summed else plan.dims)]
     tilings = [plan.tilings[key] for key in plan.whole_keys]
     most = ", ".join(str(t.most) for t in tilings)
+    found = winner_rows(plan.winners, plan.whole_keys)
+    first = len(tilings) - len(plan.anywhere or tilings)
+    winner = ""
+    if found:
+        rows = ",\n  ".join(found)
+        winner = f"""
+  static const winner winners[] = {{
+  {rows}
+  }};
+  const num point[4] = {{0}};
+  int won = find_winner(winners, {len(found)}, device->name, point, size);
+  if (won >= 0) return won;"""
     pick = f"""\
 static const num most_ENTRY[] = {{{most}}};
 static int pick_ENTRY(const BUNDLE_device *device, num sms, const num *e) {{
-  num size = {" * ".join(extents)};
-  for (int key = 0; key < {len(tilings)}; key++)
+  num size = {" * ".join(extents)};{winner}
+  for (int key = {first}; key < {len(tilings)}; key++)
     if (!most_ENTRY[key] || size <= most_ENTRY[key]) return key;
   return fail("no tiling has rows of %lld elements", (long long)size);
 }}
 """
     sms = SMS if plan.persistent else f"call->sms ? {SMS} : {UNLIMITED}"
-    return tensor_entry(plan, pick, sms, _size(plan, translate)) if plan.scratch else tensor_entry(plan, pick, sms)
+    size = {"size": _size(plan, translate)} if plan.scratch else {}
+    entry = tensor_entry(plan, pick, sms, **size)
+    return replace(entry, helpers=(*entry.helpers, WINNERS)) if found else entry
 
 
 def _size(plan: Any, translate: Translator) -> str:

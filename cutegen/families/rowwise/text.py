@@ -13,7 +13,7 @@ from cutegen.epilogue.tree import Pairing
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, known_extent, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.optional_operands import list_omissions
-from cutegen.families.plan_text import TilingsText, tilings_text
+from cutegen.families.plan_text import TilingsText, Winners, list_winners, rows_of_all_devices, tilings_text
 from cutegen.families.resolved import ResolvedTiling
 from cutegen.families.rowwise.candidate import asked_for, early_columns
 from cutegen.families.rowwise.problem import RowProblem, first_number
@@ -116,7 +116,8 @@ class RowReferenceText:
 
 @dataclass(frozen=True, slots=True)
 class RowPlanText:
-    """What plan.py.jinja, init.py.jinja and main.py.jinja read as p. references: those without most operands first."""
+    """What plan.py.jinja, init.py.jinja and main.py.jinja read as p. references: those without most operands first.
+    winners: by device; anywhere: tilings that run where there are none, if there are others."""
 
     name: str
     arch: str
@@ -136,6 +137,8 @@ class RowPlanText:
     functions: tuple[str, ...]
     references: tuple[RowReferenceText, ...]
     tilings: TilingsText
+    winners: Winners
+    anywhere: tuple[str, ...]
 
 
 def render_kernel(resolved: SingleKernel) -> dict[str, str]:
@@ -165,6 +168,7 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         for omitted in ((), *list_omissions(p.optional))
         for own in [p.without(omitted)]
     }
+    default = tuple(row.tiling for row in rows_of_all_devices(resolved.dispatch))
     return RowPlanText(
         name=resolved.name,
         arch=resolved.arch,
@@ -187,6 +191,8 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
             for omitted, lines in reversed(references.items())
         ),
         tilings=tilings_text(resolved.tilings),
+        winners=list_winners(resolved.dispatch, (), p.columns),
+        anywhere=default if len(default) < sum(p.of_tiling(t.name) is p for t in resolved.tilings) else (),
     )
 
 

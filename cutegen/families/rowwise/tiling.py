@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cutegen.arch import Device
+from cutegen.arch import ARCHS, Device
 from cutegen.arch.architecture import SM_THREADS, WARP_THREADS, Arch
 from cutegen.families.code_plan import CodePlan
-from cutegen.families.decide import Choice
+from cutegen.families.decide import Choice, Decided, written_knobs
 from cutegen.families.knobs import Knob, boolean, integer, word
 from cutegen.families.optional_operands import list_omissions, suffix
 from cutegen.families.pdl import PDL_TRIGGER, PDL_TRIGGERS, PDL_WAIT, WHY_WAIT, why_trigger
+from cutegen.families.refusal import Refusal
 from cutegen.families.resolved import ResolvedTiling, When
 from cutegen.families.rowwise.candidate import (
     CTA_THREADS,
@@ -46,10 +47,12 @@ from cutegen.families.rowwise.rounds_section import explain_rounds
 from cutegen.families.rowwise.text import render_kernel
 from cutegen.families.rowwise.tiling_rules import RULES
 from cutegen.families.section import Section
-from cutegen.families.single import NAME, Numbers, SingleKernel, SingleTiling
+from cutegen.families.single import NAME, Numbers, SingleInstance, SingleKernel, SingleTiling
 from cutegen.families.tensor_problem import VECTOR_BYTES
+from cutegen.families.tuned import Reading, TunedRow, read_tuned
 from cutegen.model.smem import F32, I32, SmemField
 from cutegen.runtime.rowwise.plan import RowPlan, RowTiling, piece_of
+from cutegen.spec import KernelSpec
 
 
 def _extents(value: object) -> tuple[int, ...]:
@@ -170,6 +173,22 @@ def _shares(problem: RowProblem, c: Candidate, most: int) -> tuple[int, ...]:
     return tuple(bounds)
 
 
+def read_common(c: Candidate) -> dict[str, Any]:
+    """Knobs that the tilings of a kernel have alike, by field of the candidate."""
+    return {"prefetch": c.prefetch, "pdl_wait": c.pdl_wait, "pdl_trigger": c.pdl_trigger}
+
+
+def refuse_beside(c: Candidate, own: Candidate) -> Refusal | None:
+    """Why the tilings of `c` cannot have one of a legal candidate among them."""
+    if len(own.bounds) != 1:
+        reason = f"bounds = {list(own.bounds)}, and a winner has one"
+        return Refusal("row-bounds", ("bounds",), reason, "tune again", None, form=False)
+    if has_clusters(own) and not has_clusters(c):
+        reason = f"{own.threads} threads are in a cluster of CTAs, and rows of this kernel have none"
+        return Refusal("row-threads", ("threads",), reason, f"use at most {MOST_CTA_THREADS}", None, form=False)
+    return None
+
+
 def describe(problem: RowProblem, c: Candidate) -> Numbers:
     """Of the longest rows, or of calls of any size."""
     if is_streamed(problem, c):
@@ -178,8 +197,9 @@ def describe(problem: RowProblem, c: Candidate) -> Numbers:
     return _describe(problem, c, find_instance(problem, c), c.bounds[-1] if c.bounds else 0)
 
 
-def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numbers:
-    """most: columns of a row, or elements of a call, that it is for; 0: any."""
+def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int, clusters: bool | None = None) -> Numbers:
+    """most: columns of a row, or elements of a call, that it is for; 0: any. clusters: whether kernels of its module
+    may have any, by default as `c` says."""
     rounds = (problem.held_cut if most else problem.streamed_cut).rounds
     reductions = max((len(r.reduced) for r in rounds), default=0)
     totals = reductions * max(1, i.threads // WARP_THREADS) * SLOTS if max(c.threads, i.threads) > WARP_THREADS else 0
@@ -203,7 +223,7 @@ def _describe(problem: RowProblem, c: Candidate, i: RowShare, most: int) -> Numb
             SmemField("ticket", I32, 2, "2", "what this CTA joins, and how many CTAs wait for each other"),
             SmemField("joined", F32, joined, source, "what each warp of a team has joined"),
         )
-    if has_clusters(c) and (most or problem.read_once):
+    if (has_clusters(c) if clusters is None else clusters) and (most or problem.read_once):
         sources["cluster"] = f"CTAs of up to {PART_THREADS} threads, or {MOST_CLUSTER}"
         sources["smem_bytes"] += f" + {reductions} reductions x cluster x {SLOTS} slots x f32"
         peers, source = reductions * i.cluster * SLOTS, f"{reductions * SLOTS} * t.cluster"
@@ -269,6 +289,46 @@ class RowKernels(SingleTiling):
             for bound in c.bounds[: None if is_streamed(p, c) else -1]
         }
         return {**shorter, NAME: ((), describe(p, c))}
+
+    def read_tuned(self, spec: KernelSpec, problem: RowProblem, decided: Decided, tuned: Sequence[TunedRow]) -> Reading:
+        """A winner is for rows of a range of extents, whatever their number was when it was measured."""
+        if not problem.held:
+            return super().read_tuned(spec, problem, decided, tuned)
+        c, arch = decided.candidate, ARCHS[spec.arch]
+        return read_tuned(
+            tuned,
+            KNOBS,
+            {name: v for name, v in written_knobs(spec, KNOBS).items() if name != "bounds"} | read_common(c),
+            tuple(problem.dims),
+            problem.columns,
+            complete=lambda fixed: self._choose(problem, arch, fixed, decided.device),
+            refuse=lambda own: refuse_beside(c, own),
+            idle=problem.rows,
+        )
+
+    def own_candidate(self, candidate: Candidate, own: Numbers) -> Candidate:
+        """That of a winner with these numbers: rows up to a bound."""
+        t: RowTiling = own.numbers
+        return replace(candidate, threads=t.row_threads, bounds=(t.most,)) if candidate.bounds and t.most else candidate
+
+    def join_tuned(
+        self,
+        problem: RowProblem,
+        candidate: Candidate,
+        tilings: tuple[SingleInstance, ...],
+        tuned: Sequence[Candidate],
+    ) -> tuple[tuple[SingleInstance, ...], Mapping[Candidate, str]]:
+        names = {t.candidate: t.name for t in tilings if problem.of_tiling(t.name) is problem}
+        found: list[SingleInstance] = []
+        for c in dict.fromkeys(tuned):
+            if c not in names:
+                names[c] = f"{problem.columns}{c.bounds[-1]}_threads{c.threads}"
+                for omitted in (*list_omissions(problem.optional), ()):
+                    end, own = suffix(omitted) if omitted else "", problem.without(omitted)
+                    numbers = _describe(own, c, find_instance(own, c), c.bounds[-1], has_clusters(candidate))
+                    numbers = replace(numbers, module=f"{numbers.module}{end}")
+                    found.append(numbers.tiling(f"{names[c]}{end}", c))
+        return (*found, *tilings), names
 
     def explain_problem(self, resolved: SingleKernel) -> Iterator[Section]:
         """Tensors, rounds, and tilings."""

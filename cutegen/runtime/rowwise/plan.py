@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from cutegen.runtime.accuracy import Tolerance, tolerance
 from cutegen.runtime.arguments import Argument, ScalarArg, TensorArg, complete_dims, tensor_bytes
 from cutegen.runtime.base import SILENT
+from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.scratch import OwnScratch, check_scratch, make_scratch
 from cutegen.runtime.tensor_plan import TensorPlan
 
@@ -47,6 +48,10 @@ class RowTiling:
         return self.threads * self.cluster
 
 
+def _size(tensor: Any, summed: bool) -> int:
+    return int(tensor.shape[-1] if summed else tensor.numel())
+
+
 def lines_of(threads: int, rows: int, most: int) -> int:
     """Partial results of a CTA of reductions over rows: rows that a warp holds are joined by it."""
     return rows * threads // WARP if most and threads < WARP else rows
@@ -63,7 +68,7 @@ def row_ctas(count: int, rows: int, at_once: int, ctas_per_sm: int) -> int:
     return max(1, min(-(-rows // at_once), count * ctas_per_sm))
 
 
-class RowPlan(TensorPlan):
+class RowPlan(MeasuredPlan, TensorPlan):
     """columns: the dim of a row's elements. summed: whether rows are reduced. prefetch: whether CTAs load their next
     row while they have one, so that there are as many as SMs have room for; others get one row, or part, each. flops:
     for each element. approximation: of each output, relative to its rms. tilings: by ascending `most`, which decides.
@@ -146,14 +151,17 @@ class RowPlan(TensorPlan):
 
     def dispatch(self, **dims: int) -> str:
         extents = {name: e if isinstance(e, int) else dims[name] for name, e in self.dims.items()}
-        return self.pick(extents[self.columns] if self.summed else math.prod(extents.values()))
+        return self.pick(extents[self.columns] if self.summed else math.prod(extents.values()), None)
 
     def choose_instance(self, inputs: Sequence[Any], dims: Mapping[str, int], sms: int | None = None) -> str:
         return self.dispatch(**dims) + self.end_key(inputs)
 
-    def pick(self, size: int) -> str:
-        """The key for rows of so many columns, or for a call of so many elements. ValueError: no tiling has them."""
-        for key in self.whole_keys:
+    def pick(self, size: int, device: int | None) -> str:
+        """The key for rows of so many columns, or for a call of so many elements, on a CUDA device (None: the current
+        one). ValueError: no tiling has them."""
+        if self.winners and (winner := self.find_winner(device, (), size)):
+            return winner
+        for key in self.anywhere or self.whole_keys:
             if not (most := self.tilings[key].most) or size <= most:
                 return key
         raise ValueError(f"{size} {self.columns}")
@@ -162,8 +170,8 @@ class RowPlan(TensorPlan):
         whole, summed, pick = self.whole, self.summed, self.pick
         if key is None:
             if self.optional_endings:
-                return lambda v: pick(v[whole].shape[-1] if summed else v[whole].numel()) + self.end_key(v)
-            return (lambda v: pick(v[whole].shape[-1])) if summed else (lambda v: pick(v[whole].numel()))
+                return lambda v: pick(_size(v[whole], summed), v[whole].device.index) + self.end_key(v)
+            return lambda v: pick(_size(v[whole], summed), v[whole].device.index)
         chosen, most = self.full_key(key), self.tilings[key].most
 
         def refuse_longer(values: Sequence[Any]) -> str:
