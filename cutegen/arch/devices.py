@@ -2,13 +2,13 @@
 
 The rates are those of `runtime/device_rates.py`, which generated plans read as well.
 
-B200: 148 SMs, 126 MB of L2 and 8 TB/s, as Chips and Cheese measured one and lists it ("Nvidia's B200: Keeping the CUDA
-Juggernaut Rolling", 2025). B300 is taken to have the same, and it and the devices of sm_120a and sm_121a were written
-down without the vendor's documents at hand: check them before you rely on them. Where they are published: NVIDIA DGX
-B300 data sheet (memory of eight GPUs), and what CUDA's deviceQuery says (SMs, L2); NVIDIA RTX Blackwell GPU Architecture white paper, table of GeForce RTX 5090;
-NVIDIA RTX PRO Blackwell GPU Architecture white paper, RTX PRO 6000 Workstation Edition; NVIDIA DGX Spark user guide,
-"Hardware Overview" (6,144 CUDA cores, 128 an SM; 273 GB/s), and for its L2 NVIDIA's session about GB10 at Hot Chips
-2025.
+B200: 148 SMs, 126 MB of L2 and 8 TB/s, as Chips and Cheese measured and lists them ("Nvidia's B200: Keeping the CUDA
+Juggernaut Rolling", 2025). B300 is taken to have the same. It and the devices of sm_120a and sm_121a were written down
+without the vendor's documents at hand: check them before you rely on them. Where they are published: NVIDIA DGX B300
+data sheet (memory of eight GPUs), and what CUDA's deviceQuery says (SMs, L2); NVIDIA RTX Blackwell GPU Architecture
+white paper, table of GeForce RTX 5090; NVIDIA RTX PRO Blackwell GPU Architecture white paper, RTX PRO 6000 Workstation
+Edition; NVIDIA DGX Spark user guide, "Hardware Overview" (6,144 CUDA cores, 128 an SM; 273 GB/s), and for its L2
+NVIDIA's session about GB10 at Hot Chips 2025.
 """
 
 from __future__ import annotations
