@@ -14,7 +14,7 @@ from typing import Any
 
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import load_subject
-from cutegen.tune.station import Opened, Setup, Station
+from cutegen.tune.measuring_process import Opened, Setup, Station
 
 FACTORY = "scripted_backend:ScriptedBackend"
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
 
-from cutegen.tune.attempt import Attempt
 from cutegen.tune.budget import BudgetedSearch, Standing
+from cutegen.tune.measuring_process import CandidateFault, Opened, Setup
 from cutegen.tune.pool import Pool
 from cutegen.tune.report import TunedProblem
 from cutegen.tune.search import Search, Trial
-from cutegen.tune.station import CandidateFault, Opened, Setup
 from cutegen.tune.store import Place, TimingStore
+from cutegen.tune.tune_problems import Attempt
 
 DEVICE, BASELINE = "Simulated GPU", "cuBLAS"
 
@@ -61,7 +61,7 @@ class Machine:
 
 
 class MachineStation:
-    """As cutegen.tune.station.Station."""
+    """As cutegen.tune.measuring_process.Station."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.random = machine, random.Random(5)

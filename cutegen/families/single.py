@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from cutegen.arch import ARCHS, DEVICES, Device
 from cutegen.arch.architecture import Arch
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, list_symbols
+from cutegen.families.asked_knobs import answer_wish
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.decide import Choice, Decided, Locked, decide, first_legal, kernel_digest, written_knobs
 from cutegen.families.explanation import explain_decisions, explain_smem, read_dims, roofline_memory
@@ -34,7 +35,6 @@ from cutegen.families.resolved import (
 from cutegen.families.section import Section
 from cutegen.families.tensor_problem import declared, dtype_of
 from cutegen.families.tuned import Reading, TunedRow
-from cutegen.families.wish import answer_wish
 from cutegen.model.kernel import KernelModel
 from cutegen.model.smem import SmemField, lay_out
 from cutegen.render.environment import render_template

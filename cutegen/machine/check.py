@@ -25,7 +25,7 @@ from cutegen.machine.worker import (
 )
 from cutegen.run.attempts import ACCEPTABLE, Fault
 from cutegen.run.case_list import Case
-from cutegen.run.judge import OutputError
+from cutegen.run.output_check import OutputError
 from cutegen.run.shapes import shape_text
 from cutegen.run.shrink import Shrunk
 from cutegen.runtime.accuracy import Tolerance

@@ -25,7 +25,7 @@ from cutegen.resolve import Resolution, resolve_file
 from cutegen.run.case_list import Case, Mode
 from cutegen.run.cases import CaseResult, run_case
 from cutegen.run.guard import bits
-from cutegen.run.judge import as_tuple
+from cutegen.run.output_check import as_tuple
 from cutegen.run.subject import Subject, load_subject, plan_subject
 from cutegen.runtime.base import BasePlan
 from cutegen.runtime.cache import KernelCache, default_root

@@ -16,7 +16,7 @@ from cutegen.build.messages import describe
 from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
 from cutegen.run.attempts import Attempts
-from cutegen.run.judge import OutputError
+from cutegen.run.output_check import OutputError
 from cutegen.run.shapes import Shape
 from cutegen.run.worker import MAX_LOST, LostError, Worker
 from cutegen.runtime.accuracy import Tolerance

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from cutegen.diagnostics import CutegenError, describe_error, suggest
 from cutegen.families.proving import Baseline
 from cutegen.families.registry import FAMILIES, load_proving
-from cutegen.run.contest import bind_launches
-from cutegen.run.judge import OutputError, judge, reference_outputs
+from cutegen.run.best_variant import bind_launches
+from cutegen.run.output_check import OutputError, judge, reference_outputs
 from cutegen.run.patience import Patience, TimeUp
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import Subject, as_tuple

@@ -25,8 +25,8 @@ from cutegen.build.messages import explain
 from cutegen.families.registry import load_shrinking
 from cutegen.run.case_list import Case
 from cutegen.run.guard import Guarded, bits, guarded_like, invalid_copy, poisoned_allocations
-from cutegen.run.judge import OutputError, judge, output_name, reference_outputs
 from cutegen.run.locate import describe
+from cutegen.run.output_check import OutputError, judge, output_name, reference_outputs
 from cutegen.run.row_slices import narrowed, row_slices
 from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.arguments import Argument, TensorArg

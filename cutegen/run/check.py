@@ -13,7 +13,7 @@ from cutegen.defaults import CASE_SECONDS
 from cutegen.run.attempts import ACCEPTABLE, Fault
 from cutegen.run.case_list import Case
 from cutegen.run.cases import CaseResult
-from cutegen.run.judge import OutputError
+from cutegen.run.output_check import OutputError
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.run.shrink import Shrunk
 from cutegen.run.worker import OnCase, run_cases

@@ -202,7 +202,7 @@ def run_package(path: Path, most: int, skip: Sequence[str]) -> Iterator[dict[str
     """A line before each case, and one after it: launched once on fresh memory, and how many elements of each output
     are wrong. Of each kernel module one tiling runs, on at most so many small problems. skip: tilings that do not."""
     from cutegen.run.case_list import list_cases
-    from cutegen.run.judge import judge, reference_outputs
+    from cutegen.run.output_check import judge, reference_outputs
     from cutegen.run.subject import load_subject
 
     subject = load_subject(path)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from cutegen.run.shapes import shape_text
-from cutegen.tune.attempt import Attempt
 from cutegen.tune.promise import Promise
 from cutegen.tune.search import Clock, ProblemError, Search, Trial, scores
 from cutegen.tune.stages import BRIEF_PROOF, LONG_PROOF, PROOF, SHORT_PROOF, STAGES, Stage, samples, survivors
 from cutegen.tune.store import Timing
+from cutegen.tune.tune_problems import Attempt
 
 FIRST = 4  # candidates of a problem's first visit, where compiling them for all takes no more than FIRST_SHARE
 FIRST_SHARE = 0.4

@@ -15,7 +15,7 @@ from cutegen.run.shapes import Shape, shape_text
 from cutegen.run.subject import Subject, load_subject
 from cutegen.run.worker import device_works
 from cutegen.runtime.gpu import probe_gpu, probe_torch
-from cutegen.tune.station import Opened, Setup, Station
+from cutegen.tune.measuring_process import Opened, Setup, Station
 
 # What fills the outputs again after they were poisoned: a slice that is not counted.
 RECHECK_SECONDS = 0.005

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from cutegen.diagnostics import CutegenError
 from cutegen.run.intervals import Interval, round_orders, speed_ratio
 from cutegen.run.shapes import Shape, shape_text
+from cutegen.tune.measuring_process import CandidateFault, Opened, Station
 from cutegen.tune.stages import (
     LONG_PROOF,
     PROMISING,
@@ -20,7 +21,6 @@ from cutegen.tune.stages import (
     samples,
     survivors,
 )
-from cutegen.tune.station import CandidateFault, Opened, Station
 from cutegen.tune.store import Fault, Place, Timing, TimingStore
 
 

@@ -19,16 +19,16 @@ from cutegen.resolve.toolchain import describe_toolchain
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.runtime.temporary import temporary_folder
-from cutegen.tune.attempt import Attempt, begin, compose_rest, note_failure, recall
-from cutegen.tune.between import Handicaps, measurable, middles
 from cutegen.tune.budget import BudgetedSearch, Standing
+from cutegen.tune.measuring_process import Measuring, Station
 from cutegen.tune.pool import Pool, TuningPackage, gather, gather_known
+from cutegen.tune.problems_between import Handicaps, measurable, middles
 from cutegen.tune.report import TuneReport
 from cutegen.tune.search import Clock, ProblemError, Search
 from cutegen.tune.stages import BRIEF, STAGES, Stage, planned_samples
-from cutegen.tune.station import Measuring, Station
 from cutegen.tune.store import Place, TimingStore
-from cutegen.tune.verdicts import (
+from cutegen.tune.tune_problems import Attempt, begin, compose_rest, note_failure, recall
+from cutegen.tune.tune_winners import (
     check_writable,
     fingerprint,
     is_near,

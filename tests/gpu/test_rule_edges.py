@@ -11,7 +11,7 @@ from gemm_specs import CONSTANTS, EDGE_SHAPES, EDGES, random_specs
 
 from cutegen.render import render_package, write_package
 from cutegen.resolve import resolve_document
-from cutegen.run.judge import judge, reference_outputs
+from cutegen.run.output_check import judge, reference_outputs
 from cutegen.run.shapes import product_space
 from cutegen.run.subject import load_subject
 from cutegen.spec import load_text

@@ -13,7 +13,7 @@ import pytest
 from cutegen.cli import main
 from cutegen.run.check import check_kernel
 from cutegen.tune.gpu import GpuMeasuring
-from cutegen.tune.station import CandidateFault
+from cutegen.tune.measuring_process import CandidateFault
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu

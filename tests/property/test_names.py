@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from op_packages import DEVICE, FILES, OPS, POINTS, install, on_path
 
 from cutegen.diagnostics import CutegenError, SpecError
-from cutegen.families.gemm import made_names
+from cutegen.families.gemm import name_clashes
 from cutegen.families.generated_names import tensor_stem
 from cutegen.render import render_package
 from cutegen.render.name_check import check_modules
@@ -60,7 +60,7 @@ def test_a_module_whose_names_clash_is_not_rendered(said: str, monkeypatch: pyte
     form, given = SEEN[said]
     with pytest.raises(SpecError):
         resolve_text(with_names(form, given))
-    monkeypatch.setattr(made_names, "find_clashes", lambda *_: iter(()))
+    monkeypatch.setattr(name_clashes, "find_clashes", lambda *_: iter(()))
     with pytest.raises(CutegenError, match=f"names of product clash in generated source: .*`{said}`"):
         render_package(resolve_text(with_names(form, given)).resolved)
 

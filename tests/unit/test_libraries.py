@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from test_bench import CpuPlan, ResidualPlan  # noqa: E402
 
 from cutegen.families.gemm.dense_baselines import list_dense_baselines  # noqa: E402
-from cutegen.run.contest import Contest, bind_launches  # noqa: E402
+from cutegen.run.best_variant import Contest, bind_launches  # noqa: E402
 from cutegen.run.subject import load_subject  # noqa: E402
 from cutegen.runtime import cublas  # noqa: E402
 from cutegen.runtime.arguments import TensorArg  # noqa: E402
@@ -31,7 +31,7 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: "stream")
     Clock.taken = []
 
-    monkeypatch.setattr("cutegen.run.contest.time_launches", Clock.time)
+    monkeypatch.setattr("cutegen.run.best_variant.time_launches", Clock.time)
 
 
 class Clock:

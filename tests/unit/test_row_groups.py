@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from cutegen.run.judge import judge
+from cutegen.run.output_check import judge
 from cutegen.run.subject import plan_subject
 from cutegen.runtime.accuracy import compare
 from cutegen.runtime.arguments import TensorArg

@@ -19,7 +19,7 @@ from cutegen.families.resolved import dispatch
 from cutegen.resolve import lock_path, resolve_file
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.tune import session
-from cutegen.tune.between import middles
+from cutegen.tune.problems_between import middles
 from cutegen.tune.store import TimingStore
 
 DIMS = ("m", "n", "k")

@@ -14,10 +14,10 @@ from scripted_backend import FACTORY, Script
 
 from cutegen.diagnostics import CutegenError
 from cutegen.run.intervals import speed_ratio
-from cutegen.tune import station as stations
+from cutegen.tune import measuring_process as stations
+from cutegen.tune.measuring_process import Station
 from cutegen.tune.search import MAX_LOST, Search, Trial
 from cutegen.tune.stages import HEAT, LONG_PROOF, PROOF, STAGES, WORTHWHILE, Stage, heats, planned_samples, samples
-from cutegen.tune.station import Station
 from cutegen.tune.store import Place, Timing, TimingStore
 
 PROBLEM = {"m": 64, "n": 4096, "k": 4096}

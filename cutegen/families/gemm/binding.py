@@ -31,13 +31,13 @@ from cutegen.families.gemm.features.block_scales.placing import check_halves, pl
 from cutegen.families.gemm.features.gather.operand import see_gathered
 from cutegen.families.gemm.features.groups.section import Grouping
 from cutegen.families.gemm.features.packed_scales.operand_scales import check_packed_halves, place_packed, refuse_packed
-from cutegen.families.gemm.made_names import check_call_names, check_made_names
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale, suggest_product
+from cutegen.families.gemm.name_clashes import check_call_names, check_made_names
+from cutegen.families.gemm.output_stores import let_tma_add, stores_directly
 from cutegen.families.gemm.placement import Placement
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand, ProblemDim, RowGather
 from cutegen.families.gemm.roles import Roles, find_roles
-from cutegen.families.gemm.storing import let_tma_add, stores_directly
-from cutegen.families.gemm.written import Written, read_epilogue
+from cutegen.families.gemm.spec_epilogue import Written, read_epilogue
 from cutegen.families.optional_operands import list_omissions, refuse_many
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cutegen.arch import DEVICES
+from cutegen.families.asked_knobs import answer_wish
 from cutegen.families.decide import written_knobs
 from cutegen.families.gemm.candidate import Candidate, knobs_of
 from cutegen.families.gemm.cost_model import describe_work, estimate
@@ -15,7 +16,6 @@ from cutegen.families.gemm.resolve import chooser
 from cutegen.families.gemm.resolved import ResolvedGemm
 from cutegen.families.gemm.tiling_numbers import derive
 from cutegen.families.section import Section
-from cutegen.families.wish import answer_wish
 
 if TYPE_CHECKING:
     from cutegen.families.gemm.spec import GemmSpec

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cutegen.arch import ARCHS, DEVICES
+from cutegen.families.asked_knobs import answer_wish
 from cutegen.families.decide import written_knobs
 from cutegen.families.explanation import (
     Extent,
@@ -29,7 +30,6 @@ from cutegen.families.mla_decode.problem import MlaProblem, MlaTensor, promise_t
 from cutegen.families.mla_decode.resolve import chooser
 from cutegen.families.mla_decode.resolved import ResolvedMla, ResolvedMlaTiling
 from cutegen.families.resolved import dispatch, product_name
-from cutegen.families.wish import answer_wish
 from cutegen.runtime.mla_decode.tiling import (
     KEY_BLOCK,
     MlaTiling,

@@ -104,7 +104,7 @@ class Station:
 
     def begin(self) -> None:
         """Starts the process, and does not wait for it; `start` does."""
-        self._child, self._starting = Child("cutegen.tune.station"), True
+        self._child, self._starting = Child("cutegen.tune.measuring_process"), True
         self._child.send(("setup", (self.factory, self.arguments)), START_SECONDS)
 
     def start(self) -> Setup:

@@ -10,7 +10,7 @@ from cutegen.resolve import Lock, Resolution
 from cutegen.resolve.winners import DEFAULT, Winner
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.tune.stages import NEWCOMER, OTHER
-from cutegen.tune.verdicts import legal
+from cutegen.tune.tune_winners import legal
 
 # A range of fewer extents, or of less than this share of its upper end, is not divided any more: tiles are 64 rows high
 # at least, and of many rows the last tile is a small part.

@@ -12,8 +12,8 @@ from cutegen.epilogue.context import REDUCTIONS
 from cutegen.epilogue.tree import Reduce, reads
 from cutegen.families.aliasing import IN_PLACE
 from cutegen.families.gemm import problem_rules as rules
-from cutegen.families.gemm.made_names import check_installed_ops
 from cutegen.families.gemm.mainloop import Mainloop
+from cutegen.families.gemm.name_clashes import check_installed_ops
 from cutegen.families.gemm.placement import Placement
 from cutegen.spec.base import list_names
 
