@@ -31,6 +31,5 @@ def name_columns(plan: RowPlan, first: int, end: int, columns: int) -> str:
         first, end = 2 * first, 2 * end
     said = f"{plan.columns} {first} to {end - 1}"
     if plan.halved and not plan.interleaved:
-        half = columns // 2
-        said += f" and {half + first} to {half + end - 1}"
+        said += f" and {columns // 2 + first} to {columns // 2 + end - 1}"
     return said
