@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 10,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 72548,
+    "lines of cutegen/": 72561,
     "lines of templates/": 7868,
 }
 

@@ -14,6 +14,7 @@ from gemm_specs import BLOCKS, EDGES, FP8, PINGPONG, resolve_text
 
 from cutegen.machine import Simulation, assert_passes, load_resolution, run
 from cutegen.machine.host import missing_tool
+from cutegen.run.shapes import product_space
 from cutegen.runtime.call_faults import find_faults
 
 pytestmark = [
@@ -33,7 +34,8 @@ def test_an_edge_over_several_tiles_per_cta(name: str) -> None:
     extents = (rows + 48, 2 * columns + 16)  # 2 x 3 tiles
     m, n = reversed(extents) if chosen.swap_ab else extents
     sms = max(2, chosen.split_k if chosen.in_cluster else 0)
-    assert_passes(load_resolution(resolution, Simulation(sm_count=sms)), {"m": m, "n": n, "k": k + 16})
+    subject = load_resolution(resolution, Simulation(sm_count=sms))
+    assert_passes(subject, product_space(subject).legal({"m": m, "n": n, "k": k + 16}))
 
 
 ONE = "warpgroups: {consumer: {count: 1}}\n"

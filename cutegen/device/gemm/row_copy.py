@@ -56,3 +56,16 @@ def copy_scales(scales: cute.Tensor, index: cute.Tensor, copy: cute.Tensor, firs
             if inside:
                 value = scales[row, block]
             copy[i, block] = value
+
+
+@cute.jit
+def copy_vector(vector: cute.Tensor, index: cute.Tensor, copy: cute.Tensor, first: Int32, count: cutlass.Constexpr):
+    """The same for one value of each row."""
+    thread, _, _ = cute.arch.thread_idx()
+    i = first + thread
+    if thread < count and i < copy.shape[0]:
+        row, inside = find_row(index, i, vector.shape[0])
+        value = vector.element_type(0)
+        if inside:
+            value = vector[row]
+        copy[i] = value
