@@ -26,6 +26,7 @@ from cutegen.runtime.mla_decode.inputs import Draw
 
 pytestmark = [
     pytest.mark.dsl,
+    pytest.mark.thorough,
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]

@@ -22,6 +22,7 @@ from cutegen.machine.host import missing_tool
 
 pytestmark = [
     pytest.mark.dsl,
+    pytest.mark.thorough,
     pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
 ]

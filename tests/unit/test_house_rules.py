@@ -92,4 +92,5 @@ def test_tests_that_whole_folders_leave_out_have_a_step_of_their_own() -> None:
     marked = {path.parent for path in SOURCES if mark.search(path.read_text(encoding="utf-8"))}
     assert marked == {ROOT / "tests" / "dsl"}
     steps = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert "pytest -n auto --dist loadfile -m thorough tests/dsl\n" in steps
+    assert "files=(tests/dsl/test_*.py)" in steps
+    assert 'pytest -n auto --dist loadfile -m thorough "${half[@]}"\n' in steps
