@@ -16,9 +16,8 @@ from cutegen.device.reduction import IDENTITY, join
 from cutegen.device.rowwise.row_values import JOINED, store
 from cutegen.runtime.rowwise.plan import COUNTERS, PIECE_LOADS, PIECE_WIDTH, WARP
 
-STARTED, PUBLISHED, OUT = range(
-    COUNTERS
-)  # counters: CTAs that have started, that have published, and that wait no more
+# Counters of CTAs that have started, that have published, and that wait no more.
+STARTED, PUBLISHED, OUT = range(COUNTERS)
 LEFT = 16  # shift of those that have published and do not wait, in the word of those that have published
 NONE, SHARE, ALL = range(3)  # columns that a CTA joins
 LOOKS = 32  # times that a CTA looks whether others have started: round trips to L2 of some 0.65 us
