@@ -25,7 +25,7 @@ from cutegen.families.registry import load_family
 from cutegen.files import write_texts
 from cutegen.loaded import import_package
 from cutegen.render import RenderedPackage, render_package
-from cutegen.render.standalone import refuse_foreign, share_parts
+from cutegen.render.standalone import share_parts
 from cutegen.resolve import Resolution
 from cutegen.roots import read_file
 from cutegen.runtime.bundled import FORMAT, LIBRARY, MANIFEST, RUNTIME
@@ -99,7 +99,7 @@ def write_bundle(
         raise CutegenError(
             "a bundle is made of kernels in the cache, and it is off", "unset CUTEGEN_CACHE", exit_code=2
         )
-    packages = [_without_kernels([r.resolved for r in found]) for found in resolutions.values()]
+    packages = share_parts([_without_kernels([r.resolved for r in found]) for found in resolutions.values()])
     reports = build_kernels(kernels, workers=workers, on_progress=on_progress, on_current=on_current)
     if failed := [r for r in reports if not r.ok]:
         code = 2 if any(r.outcome.unknown for r in failed) else 1
@@ -140,15 +140,12 @@ def _choose(resolved: Any, patterns: Sequence[str]) -> Any:
 
 
 def _without_kernels(resolved: Sequence[Any]) -> RenderedPackage:
-    """What of a package a bundle has: all but the modules of kernels, and kernels are loaded from its library.
-    CutegenError: that needs other distributions than cutegen."""
+    """What of a package a bundle has: all but the modules of kernels, and kernels are loaded from its library."""
     package = render_package(*resolved)
     modules = {f"{tiling.module}.py" for of_arch in resolved for tiling in of_arch.built}
     files = {name: text for name, text in package.files.items() if name not in modules}
     files = {name: _COMPILER.sub("from cutegen.runtime.bundled import load_kernel", t) for name, t in files.items()}
-    kept = replace(package, files=files)
-    refuse_foreign(kept)
-    return kept
+    return replace(package, files=files)
 
 
 def _fill(
@@ -160,10 +157,9 @@ def _fill(
     command: str,
 ) -> dict[str, Any]:
     """All files of a bundle; its manifest. CutegenError: a kernel has left the cache, or the library does not link."""
-    digest = hashlib.sha256("".join(p.digest for p in packages).encode()).hexdigest()
     header, code = _write_entries(name, resolutions.values(), reports, command)
-    parts = share_parts(packages, name, digest) | {f"{name}.h": header}
-    write_texts({folder / file: text for file, text in parts.items()}, folder)
+    parts = {folder / p.name / file: text for p in packages for file, text in p.files.items()}
+    write_texts(parts | {folder / f"{name}.h": header}, folder)
     runtime, tvm_ffi = _find_libraries()
     shutil.copyfile(runtime, folder / RUNTIME)
     host = _link(folder, {r.key for r in reports}, [folder / RUNTIME, tvm_ffi], code)

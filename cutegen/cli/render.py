@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
 from cutegen.cli.annotations import annotation
 from cutegen.cli.console import (
+    attempt,
     claim_name,
     default_output,
     drop_winners_option,
@@ -24,11 +27,30 @@ from cutegen.cli.console import (
 )
 from cutegen.cli.stdin import READERS, refuse_unnamed, stdin_option, typed_text
 from cutegen.diagnostics import CutegenError, plain_lines, printable
-from cutegen.render import Drift, compare_package, make_standalone, render_package, write_package
+from cutegen.render import (
+    Drift,
+    RenderedPackage,
+    compare_package,
+    make_standalone,
+    refuse_left_out,
+    render_package,
+    share_parts,
+    write_package,
+)
 from cutegen.render.origin import Line, find_origins
-from cutegen.resolve import resolve_archs, save_lock
+from cutegen.render.standalone import INNER
+from cutegen.resolve import Resolution, resolve_archs, save_lock
 
 CODE_WIDTH = 88  # columns of generated lines that --origin aligns what wrote them behind
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """A package, and the resolutions of its spec; none of what several packages share."""
+
+    package: RenderedPackage
+    found: Sequence[Resolution] = ()
+    notes: Sequence[str] = ()
 
 
 @click.command()
@@ -38,7 +60,12 @@ CODE_WIDTH = 88  # columns of generated lines that --origin aligns what wrote th
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change, and exit 1 if anything would.")
 @click.option("--locked", is_flag=True, help="Fail when the lock is missing, stale or does not hold.")
 @drop_winners_option
-@click.option("--standalone", is_flag=True, help="Copy the parts of cutegen that the package uses into it.")
+@click.option(
+    "--standalone",
+    is_flag=True,
+    help="Copy the parts of cutegen that the package uses into it; those of several specs share one copy, "
+    "OUTPUT/_cutegen.",
+)
 @click.option(
     "--origin",
     is_flag=True,
@@ -72,43 +99,51 @@ def render(
         refuse_unnamed(path)
     if drop_winners and (check or diff or locked):
         raise CutegenError("--drop-winners changes locks: leave out --check, --diff and --locked", exit_code=2)
+    shared = standalone and len(specs) > 1
+    owners: dict[str, Path] = {}
+
+    def prepare(path: Path) -> _Rendered:
+        found = resolve_archs(path, locked=locked or check, raw=typed_text(path), drop_winners=drop_winners)
+        package = render_package(*(resolution.resolved for resolution in found))
+        claim_name(owners, package.name, path)
+        notes = [text for resolution in found for text in resolution.notes]
+        return _Rendered(make_standalone(package) if standalone and not shared else package, found, notes)
+
+    def settle(path: Path, made: _Rendered) -> dict[str, object]:
+        """Writes the package, or compares it; the row of its spec."""
+        name = made.package.name
+        if not as_json:
+            for text in made.notes:
+                note(f"{path}: {text}")
+        if check or diff:
+            drifts = compare_package(made.package, output)
+            changed = [{"file": str(d.path), "kind": d.kind} for d in drifts]
+            if not as_json:
+                options = " --standalone" * standalone + f" -o {output}" * (output != default_output())
+                command = f"cutegen render {' '.join(map(str, specs if shared else [path]))}{options}"
+                _show(path, drifts, diff, f"run `{command}` and commit the result")
+        else:
+            for resolution in made.found:
+                save_lock(resolution, path)
+            written = write_package(made.package, output)
+            changed = [{"file": str(p), "kind": "written"} for p in written]
+            if not as_json:
+                say(f"{path}: {output / name}: {written_files(written)}")
+        ok = not (changed and (check or diff))
+        row = {"spec": str(path), "ok": ok, "findings": [], "package": str(output / name)}
+        return {**row, "changed": changed, "notes": made.notes}
+
+    every: Iterable[tuple[Path, _Rendered | CutegenError]] = ((path, attempt(prepare, path)) for path in specs)
+    if shared:
+        every = _share(list(every), output)
     results: list[dict[str, object]] = []
     code = 0
-    owners: dict[str, Path] = {}
-    for path in specs:
+    for path, made in every:
         try:
-            found = resolve_archs(path, locked=locked or check, raw=typed_text(path), drop_winners=drop_winners)
-            notes = [text for resolution in found for text in resolution.notes]
-            package = render_package(*(resolution.resolved for resolution in found))
-            name = package.name
-            claim_name(owners, name, path)
-            if standalone:
-                package = make_standalone(package)
-            if not as_json:
-                for text in notes:
-                    note(f"{path}: {text}")
-            if check or diff:
-                drifts = compare_package(package, output)
-                code = max(code, int(bool(drifts)))
-                changed = [{"file": str(d.path), "kind": d.kind} for d in drifts]
-                if not as_json:
-                    options = " --standalone" * standalone + f" -o {output}" * (output != default_output())
-                    _show(path, drifts, diff, f"run `cutegen render {path}{options}` and commit the result")
-            else:
-                for resolution in found:
-                    save_lock(resolution, path)
-                written = write_package(package, output)
-                changed = [{"file": str(p), "kind": "written"} for p in written]
-                if not as_json:
-                    say(f"{path}: {output / name}: {written_files(written)}")
-            results.append({
-                "spec": str(path),
-                "ok": not (changed and (check or diff)),
-                "findings": [],
-                "package": str(output / name),
-                "changed": changed,
-                "notes": notes,
-            })  # fmt: skip
+            if isinstance(made, CutegenError):
+                raise made
+            results.append(settle(path, made))
+            code = max(code, int(not results[-1]["ok"]))
         except CutegenError as error:
             code = max(code, error.exit_code)
             results.append({"spec": str(path), "ok": False, "findings": findings(error)})
@@ -116,6 +151,26 @@ def render(
     if as_json:
         print_json(results)
     return code
+
+
+def _share(
+    every: Sequence[tuple[Path, _Rendered | CutegenError]], output: Path
+) -> list[tuple[Path, _Rendered | CutegenError]]:
+    """The same with one copy of cutegen's modules, which is the last. Where one spec has errors, so have all: what is
+    shared would lack what that one needs."""
+    made = [(path, item) for path, item in every if not isinstance(item, CutegenError)]
+    if len(made) < len(every):
+        bad = next(path for path, item in every if isinstance(item, CutegenError))
+        return [(path, item if isinstance(item, CutegenError) else _left(path, bad)) for path, item in every]
+    *packages, parts = share_parts([item.package for _, item in made])
+    refuse_left_out(packages, output)
+    sharing = [(path, replace(item, package=package)) for (path, item), package in zip(made, packages)]
+    return [*sharing, (Path(INNER), _Rendered(parts))]
+
+
+def _left(path: Path, bad: Path) -> CutegenError:
+    said = f"{path} is not rendered: it would share {INNER} with {bad}, which has errors"
+    return CutegenError(said, "mend that one first, or render this one alone")
 
 
 def _show(path: Path, drifts: tuple[Drift, ...], diff: bool, remedy: str) -> None:

@@ -1,11 +1,15 @@
-"""A rendered package that needs no cutegen: the parts of device/ and runtime/ it imports are copied into it."""
+"""Rendered packages that need no cutegen: the parts of device/ and runtime/ that they import are copied, into one
+package or once for several."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
 from cutegen.diagnostics import CutegenError
 from cutegen.render.environment import PACKAGE
@@ -24,8 +28,9 @@ def make_standalone(package: RenderedPackage) -> RenderedPackage:
     its family, or an op of its epilogue, is of another package."""
     refuse_foreign(package)
     files = {name: _relative(text, f".{INNER}.") for name, text in package.files.items()}
-    files |= _copy_parts(package, package.files.values())
-    return RenderedPackage(package.name, package.digest, dict(sorted(files.items())))
+    for name, body in _copy_modules(package.files.values()).items():
+        files[f"{INNER}/{name}"] = with_header(package.name, package.digest, body)
+    return replace(package, files=dict(sorted(files.items())))
 
 
 def refuse_foreign(package: RenderedPackage) -> None:
@@ -36,16 +41,29 @@ def refuse_foreign(package: RenderedPackage) -> None:
         raise CutegenError(f"{said}; a standalone package has only what is part of cutegen", remedy)
 
 
-def share_parts(packages: Sequence[RenderedPackage], name: str, digest: str) -> dict[str, str]:
-    """Texts by path of packages that lie side by side and share one copy of the modules that they import, at _cutegen
-    next to them. name, digest: of the whole, for the headers of the copies."""
-    texts = {f"{package.name}/{file}": text for package in packages for file, text in package.files.items()}
-    whole = RenderedPackage(name, digest, {})
-    return {file: _relative(text, f"..{INNER}.") for file, text in texts.items()} | _copy_parts(whole, texts.values())
+def share_parts(packages: Sequence[RenderedPackage]) -> tuple[RenderedPackage, ...]:
+    """Packages that lie side by side, with relative imports, and behind them the one that they share: `_cutegen`, every
+    module of cutegen that one of them imports. CutegenError: as of make_standalone."""
+    for package in packages:
+        refuse_foreign(package)
+    sharing = [
+        replace(package, files={name: _relative(text, f"..{INNER}.") for name, text in package.files.items()})
+        for package in packages
+    ]
+    copies = _copy_modules(text for package in packages for text in package.files.values())
+    digest = hashlib.sha256("\0".join(chain(*sorted(copies.items()))).encode()).hexdigest()
+    shared = {name: with_header(INNER, digest, body) for name, body in sorted(copies.items())}
+    return (*sharing, RenderedPackage(INNER, digest, shared))
 
 
-def _copy_parts(package: RenderedPackage, texts: Iterable[str]) -> dict[str, str]:
-    """The modules of cutegen that sources import, directly or not, by path, with imports made relative."""
+def shares_parts(text: str) -> bool:
+    """Whether a module is of a package that share_parts made."""
+    return f"from ..{INNER}." in text
+
+
+def _copy_modules(texts: Iterable[str]) -> dict[str, str]:
+    """The modules of cutegen that sources import, directly or not, by path below _cutegen, with imports made relative
+    and no header."""
     copies: dict[str, str] = {}
     pending = [name for text in texts for name in _imports(text)]
     while pending:
@@ -54,16 +72,13 @@ def _copy_parts(package: RenderedPackage, texts: Iterable[str]) -> dict[str, str
             continue
         path = PACKAGE.joinpath(*module.split(".")[1:])
         file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        name = "/".join((INNER, *file.relative_to(PACKAGE).parts))
+        name = file.relative_to(PACKAGE).as_posix()
         if name not in copies and file.is_file():
             copies[name] = text = file.read_text(encoding="utf-8")
             pending += _imports(text)
             pending.append(module.rpartition(".")[0])
-    copies.setdefault(f"{INNER}/__init__.py", '"""The parts of cutegen that this package uses."""\n')
-    return {
-        name: with_header(package.name, package.digest, LICENCE + _relative(text, "." * name.count("/")))
-        for name, text in copies.items()
-    }
+    copies.setdefault("__init__.py", '"""The parts of cutegen that this package uses."""\n')
+    return {name: LICENCE + _relative(text, "." * (name.count("/") + 1)) for name, text in copies.items()}
 
 
 def _imports(text: str) -> list[str]:

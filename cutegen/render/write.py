@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -11,6 +12,7 @@ from pathlib import Path
 from cutegen.diagnostics import CutegenError
 from cutegen.files import sweep_temporaries, write_text, write_texts
 from cutegen.render.package import RenderedPackage
+from cutegen.render.standalone import INNER, shares_parts
 from cutegen.roots import read_file, stay_put
 from cutegen.runtime.header import MARK
 
@@ -69,6 +71,19 @@ def write_package(package: RenderedPackage, folder: Path) -> tuple[Path, ...]:
     if target.parent == folder and not (folder / "__init__.py").exists() and folder.name.isidentifier():
         write_text(folder / "__init__.py", f'{MARK}\n"""Kernels rendered by cutegen, one package per spec."""\n')
     return tuple(drift.path for drift in changed)
+
+
+def refuse_left_out(packages: Iterable[RenderedPackage], folder: Path) -> None:
+    """CutegenError: nothing in `folder` can be imported by its name, which relative imports need, or another package
+    there shares _cutegen with those that are to be written, and may need what they do not."""
+    if not (name := folder.absolute().name).isidentifier():
+        said = f"packages that share {INNER} are imported from their folder, and {name!r} is not a name of a package"
+        raise CutegenError(said, "choose another folder with -o: letters, digits, _", exit_code=2)
+    names = {package.name for package in packages}
+    for plan in sorted(folder.glob("*/plan.py")):
+        if plan.parent.name not in names and shares_parts(_read(plan, folder) or ""):
+            said = f"{plan.parent} shares {INNER} with them, and is not rendered along"
+            raise CutegenError(said, "name its spec as well, take it away, or render to another folder with -o")
 
 
 def _remove(path: Path, target: Path) -> None:

@@ -135,6 +135,58 @@ def test_standalone(folder: Path) -> None:
     assert main(["render", "--standalone", "--check", "plain.yaml", "-o", "alone"]) == 0
 
 
+PAIR = ["render", "--standalone", "plain.yaml", "rows.yaml", "-o", "alone"]
+ROWS = """\
+cutegen: 1
+kernel: rowwise
+arch: sm_90a
+dims: {n: [8, 8192]}
+tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]'}
+rows: {e: 'exp(x - max(x, n))', y: 'e / sum(e, n)'}
+"""
+
+
+def test_several_standalone_packages_share_one_copy(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    (folder / "rows.yaml").write_text(ROWS)
+    assert main(PAIR) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["plain.yaml: alone/plain: 4 files written", "rows.yaml: alone/rows: 4 files written"]
+    assert re.fullmatch(r"_cutegen: alone/_cutegen: \d+ files written", said[2])
+    texts = {path.relative_to("alone").as_posix(): path.read_text() for path in Path("alone").rglob("*.py")}
+    assert {name.partition("/")[0] for name in texts} == {"__init__.py", "plain", "rows", "_cutegen"}
+    assert {"_cutegen/runtime/gemm/plan.py", "_cutegen/runtime/rowwise/plan.py", "_cutegen/device/tma.py"} <= set(texts)
+    assert not [name for name, text in texts.items() if re.search(r"^\s*(from|import) cutegen\b", text, re.MULTILINE)]
+    assert main([*PAIR, "--check"]) == 0
+    program = (
+        "import sys; sys.modules['cutegen'] = None; from alone import plain, rows; "
+        "print(plain.PLAN.name, rows.PLAN.name, type(plain.PLAN).__mro__[1].__module__)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "plain rows alone._cutegen.runtime.gemm.plan\n"
+    Path("alone/_cutegen/device/tma.py").unlink()
+    capsys.readouterr()
+    assert main([*PAIR, "--check"]) == 1
+    said, helped = capsys.readouterr()
+    assert said.splitlines()[2] == "_cutegen: alone/_cutegen/device/tma.py is missing"
+    assert "run `cutegen render plain.yaml rows.yaml --standalone -o alone`" in helped
+
+
+def test_what_packages_share_is_written_for_all_of_them(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    (folder / "rows.yaml").write_text("cutegen: 1\n")
+    assert main(PAIR) == 1
+    assert "plain.yaml is not rendered: it would share _cutegen with rows.yaml" in capsys.readouterr().err
+    assert not Path("alone").exists()
+    (folder / "rows.yaml").write_text(ROWS)
+    (folder / "more.yaml").write_text(ROWS)
+    assert main([*PAIR, "more.yaml"]) == 0
+    assert main(PAIR) == 1
+    assert "alone/more shares _cutegen with them" in capsys.readouterr().err
+    assert main(["render", "--standalone", "more.yaml", "-o", "alone"]) == 0  # which has its own copy then
+    assert main(PAIR) == 0
+    assert main([*PAIR[:-1], "not-a-name"]) == 2
+    assert "'not-a-name' is not a name of a package" in capsys.readouterr().err
+
+
 def test_folders_of_stale_files_go_with_them(folder: Path) -> None:
     assert main(["render", "--standalone", "plain.yaml"]) == 0
     package = folder / "generated" / "plain"
