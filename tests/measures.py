@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 9,
     "names of several modules": 68,
     "names of several classes": 46,
-    "lines of cutegen/": 72643,
-    "lines of templates/": 7868,
+    "lines of cutegen/": 72764,
+    "lines of templates/": 7879,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

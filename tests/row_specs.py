@@ -67,6 +67,24 @@ rows:
   scale: max(max_abs(y, n, 128), least) / 448
   q: y / scale
 """,
+    # Scales that are powers of two: of rows, of blocks, and of four blocks in one i32.
+    "exponents": HEAD
+    + """\
+dims: {n: [16, 4096]}
+tensors:
+  x: bf16[t, h, n]
+  q: e4m3[t, h, n]
+  p: e5m2[t, h, n]
+  scale: e8m0[t, h, ceil(n/128)]@h
+  apart: e8m0[t, h, ceil(n/128)]
+  whole: e8m0[t, h]
+rows:
+  scale: ceil_pow2(max_abs(x, n, 128) / 448)
+  apart: ceil_pow2(sum(x, n, 128))
+  whole: ceil_pow2(max(max_abs(x, n), 1e-4) / 57344)
+  q: x / stored(scale)
+  p: x / whole
+""",
     # Blocks alone, which are stored as they are reduced.
     "block_values": HEAD
     + """\

@@ -14,6 +14,7 @@ from cutegen.epilogue.tree import Binary, Call, Compare, Logic, Name, Negate, Re
 # to 6 times the root mean square.
 _ROUNDING_FLIP = {
     "bf16": 6 * 2.0**-7, "f16": 6 * 2.0**-10, "f32": 0.0, "e4m3": 6 * 2.0**-3, "e5m2": 6 * 2.0**-2, "i8": 6 * 2.0**-7,
+    "e8m0": 0.0,
 }  # fmt: skip
 
 
@@ -98,6 +99,7 @@ def cost(program: EpilogueProgram) -> Cost:
 def _errors(computed: EpilogueProgram) -> dict[str, float]:
     """Of each output of a spec whose statements may be computed in pairs; of the pair it is the larger one."""
     flips = {output.name: _ROUNDING_FLIP[output.dtype.name] for output in computed.outputs}
+    flips |= {output.name: _ROUNDING_FLIP[output.dtype.name] for output in computed.block_outputs}
     own: dict[str, float] = {}
     behind: dict[str, frozenset[str]] = {}  # of a statement: those that it comes from, and itself
     for statement in computed.statements:

@@ -132,7 +132,8 @@ class Reduction:
 @dataclass(frozen=True, slots=True)
 class BlockOutput:
     """A stored tensor with one value for each row and block of columns. axes: torch axes in the order (m, n[, batch]);
-    major: the contiguous dim. divisor: columns of the product that have one value; up: the last ones may be fewer."""
+    major: the contiguous dim. divisor: columns of the product that have one value; up: the last ones may be fewer.
+    packed: exponents of powers of two, those of four blocks in one i32."""
 
     name: str
     dtype: DType
@@ -141,6 +142,7 @@ class BlockOutput:
     major: Literal["n", "m"]
     divisor: int
     up: bool
+    packed: bool = False
 
 
 @dataclass(frozen=True)

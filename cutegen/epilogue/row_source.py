@@ -45,7 +45,12 @@ def row_torch_lines(program: EpilogueProgram, whole: Iterable[str]) -> tuple[str
         f"{o.name} = {rounded_text(o.name, o.dtype)}{'' if o.name in kept else '.squeeze(-1)'}" for o in program.outputs
     )
     joined = (f"{r.name} = {rounded_text(r.name, r.dtype)}" for r in program.reductions)
-    blocks = (f"{o.name} = {o.name}[..., ::{program.block}]" for o in program.block_outputs)
+    blocks = (
+        f"{o.name} = pack_exponents({o.name}[..., ::{program.block}])"
+        if o.packed
+        else f"{o.name} = {o.name}[..., ::{program.block}]"
+        for o in program.block_outputs
+    )
     like = next(o.name for o in program.operands if o.kind == "tile")
     indices = (
         f"{o.name} = torch.arange({like}.shape[-1], dtype={like}.dtype, device={like}.device)"

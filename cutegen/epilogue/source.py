@@ -35,7 +35,8 @@ _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 _TORCH_DIMS = {"batch": -3, "m": -2, "n": -1}
-REFERENCE_FUNCTIONS = ("ceil_pow2", "divide", "reduce_blocks", "spread_values")  # of cutegen.runtime.epilogue
+# Of cutegen.runtime.epilogue.
+REFERENCE_FUNCTIONS = ("ceil_pow2", "divide", "pack_exponents", "reduce_blocks", "spread_values")
 
 
 class _Writer:
@@ -150,7 +151,8 @@ class _DeviceWriter(_Writer):
         return text
 
     def stored(self, name: str) -> str:
-        return name if self.dtypes[name].name == "f32" else f"stored({name}, cutlass.{self.dtypes[name].cutlass})"
+        exact = self.dtypes[name].name in ("f32", "e8m0")
+        return name if exact else f"stored({name}, cutlass.{self.dtypes[name].cutlass})"
 
     def reduce(self, expr: Reduce) -> str:
         """What one element contributes; the kernel joins the contributions."""
@@ -173,6 +175,8 @@ class AfterWriter(_DeviceWriter):
 
     def text(self, expr: Expr, level: int = _SUM) -> str:
         match expr:
+            case Binary("/", left, Name(name, span)) if name in self.inverses and str(self.dtypes.get(name)) == "e8m0":
+                return super().text(Binary("*", left, Name(self.inverses[name], span), expr.span), level)
             case Binary("/", left, Name(name)) if name in self.inverses:
                 return f"exact_quotient({self.text(left)}, {name}, {self.inverses[name]})"
         return super().text(expr, level)

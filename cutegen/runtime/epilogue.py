@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 SMALLEST = 2.0**-126  # normal f32
+EXPONENTS = 4  # of UE8M0, in an i32
 
 
 def divide(x: Any, y: Any) -> Any:
@@ -24,6 +25,29 @@ def ceil_pow2(x: Any) -> Any:
     mantissa, exponent = torch.frexp(x.abs())  # from 0.5 to 1
     power = torch.ldexp(torch.where(mantissa > 0.5, 1.0, 0.5).to(x.dtype), exponent).clamp(min=SMALLEST)
     return torch.where((x == 0) | ~x.isfinite(), x.abs(), power).to(given)
+
+
+def scale_before_ceil_pow2(factor: float) -> Any:
+    """A context in which `ceil_pow2` gets its argument times a factor: what differs there, a rounding decides."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Scaled(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = (args[0] * factor,) if func is torch.frexp else args  # which nothing else of a reference calls
+            return func(*given, **(kwargs or {}))
+
+    return Scaled()
+
+
+def pack_exponents(x: Any) -> Any:
+    """(.., n) powers of two -> (.., ceil(n/4)) i32: as UE8M0 has them, the first one in the lowest byte; 0 behind the
+    last one."""
+    import torch
+
+    codes = x.to(torch.float32).view(torch.int32) >> 23
+    parts = torch.nn.functional.pad(codes, (0, -x.shape[-1] % EXPONENTS)).unflatten(-1, (-1, EXPONENTS)).unbind(-1)
+    return parts[0] | parts[1] << 8 | parts[2] << 16 | parts[3] << 24
 
 
 def spread_values(x: Any, block: tuple[int, int], acc: Any) -> Any:

@@ -32,6 +32,7 @@ SHAPES = {
     "one_warp": {"m": 5},
     "rounds": {"m": 3},
     "blocks": {"m": 3, "n": 912},
+    "exponents": {"t": 3, "h": 2, "n": 720},
     "block_values": {"m": 2, "n": 4672},
     "labels": {"m": 9, "n": 520},
     "integers": {"m": 5, "n": 528},

@@ -15,7 +15,6 @@ from cutegen.families.registry import load_family
 from cutegen.render import render_package, write_package
 from cutegen.resolve import resolve_file
 from cutegen.run.subject import load_subject
-from cutegen.runtime.arguments import allocate
 from cutegen.runtime.rowwise.plan import UNLIMITED
 from cutegen.spec import parse_spec
 
@@ -136,37 +135,6 @@ def test_labels_are_drawn_from_the_places_of_a_row_and_around_them(tmp_path: Pat
     _, label, ignored = plan.prepare_inputs(m=4096, n=8)
     assert label.unique().tolist() == list(range(-1, 9))
     assert -1 <= int(ignored) <= 8
-
-
-def test_a_quantised_row_has_its_largest_value_at_448(x: Any) -> None:
-    plan = reference("add_rmsnorm_quant_e4m3_sm90a")
-    h, q, scale = plan.reference_fn(x, 2 * x, torch.ones(264).to(torch.bfloat16))
-    assert torch.equal(h, (3 * x.float()).to(torch.bfloat16))
-    assert q.float().abs().amax(-1).tolist() == [448.0] * 5
-    norm = torch.nn.functional.rms_norm(h.float(), (264,), eps=1e-6)
-    torch.testing.assert_close(q.float() * scale[:, None], norm, rtol=2**-4, atol=0.02)
-
-
-def test_blocks_have_the_scales_that_the_gemm_of_such_blocks_reads() -> None:
-    """One for each row and 128 elements, rows being contiguous; what they multiply is what the reference has."""
-    plan = reference("add_rmsnorm_quant_block128_sm90a")
-    x = torch.randn(5, 272).to(torch.bfloat16)
-    h, q, scale = plan.reference_fn(x, x, torch.ones(272).to(torch.bfloat16))
-    assert scale.shape == (5, 3)
-    assert (plan.outputs[2].dims, plan.outputs[2].contiguous) == (("m", "ceil(n/128)"), 0)
-    assert q[:, 256:].float().abs().amax(-1).tolist() == [448.0] * 5
-    norm = torch.nn.functional.rms_norm(h.float(), (272,), eps=1e-6)
-    wide = scale.repeat_interleave(128, -1)[:, :272]
-    torch.testing.assert_close(q.float() * wide, norm, rtol=2**-4, atol=0.02)
-
-
-@pytest.mark.parametrize("name", ["add_rmsnorm_quant_block128_sm90a", "silu_mul_quant_block128_sm90a"])
-def test_rows_of_scales_are_as_far_apart_as_products_read_them(name: str) -> None:
-    """sa of gemm_e4m3_block128_sm90a refuses others, as of one row without a gap behind it."""
-    arg, read = reference(name).outputs[-1], reference("gemm_e4m3_block128_sm90a").inputs[2]
-    assert (read.name, read.align, read.contiguous, read.padded) == ("sa", arg.align, arg.contiguous, arg.padded)
-    for m, apart in ((1, 4), (6, 8), (64, 64)):
-        assert allocate(arg, {"m": m, "n": 384}, "cpu").stride() == (1, apart)
 
 
 def test_values_of_rows_and_numbers_have_their_places() -> None:

@@ -13,6 +13,7 @@ from cutlass.cutlass_dsl import T
 
 from cutegen.device.activation import LOG2_E, exp, round_i8
 from cutegen.device.reduction import IDENTITY, join
+from cutegen.runtime.epilogue import EXPONENTS
 from cutegen.runtime.rowwise.plan import WARP
 
 FEW_WARPS = 16  # whose totals every thread loads and joins by itself; a lane has one of those of more
@@ -125,6 +126,29 @@ def store(values: cute.Tensor, row: cute.Tensor, at: Int32):
     else:
         rounded.store(values.load().to(row.element_type))
     cute.autovec_copy(rounded, cute.flat_divide(row, (vector,))[None, at])
+
+
+@cute.jit
+def store_exponent(values: cute.Tensor, row: Int32, value: Float32, block: Int32 | None = None, last: Int32 = 0):
+    """The exponent of a power of two that a row has, or a block of it, as UE8M0 has it: a byte of a tensor of these, or
+    one of four in an i32, those behind block `last` being 0."""
+    code = (Int32(llvm.bitcast(T.i32(), Float32(value).ir_value())) >> 23).to(cutlass.Uint8)
+    if const_expr(block is None):
+        _store_byte(values, (row,), 0, code)
+    elif const_expr(values.element_type is not Int32):
+        _store_byte(values, (row, block), 0, code)
+    else:
+        word, place = block // EXPONENTS, block % EXPONENTS
+        _store_byte(values, (row, word), place, code)
+        if block == last:
+            for behind in cutlass.range(place + 1, EXPONENTS, unroll=1):
+                _store_byte(values, (row, word), behind, cutlass.Uint8(0))
+
+
+def _store_byte(values, at: tuple, place, code):
+    """To byte `place` of the element that is there."""
+    own = cute.recast_ptr(cute.domain_offset(at, values).iterator, dtype=cutlass.Uint8)
+    cute.make_tensor(own + place, cute.make_layout(1))[0] = code
 
 
 def store_pairs(even: cute.Tensor, odd: cute.Tensor, row: cute.Tensor, at):

@@ -23,13 +23,13 @@ from cutegen.epilogue import (
 )
 from cutegen.epilogue.rounds import find_block_names, find_element_names, has_blocks, has_elements, name_index
 from cutegen.epilogue.rules import BLOCK, COLUMNS, NOT_YET_SUPPORTED, OPTIONAL, REDUCTION
-from cutegen.epilogue.tree import Expr, Name, Reduce, ReduceOp, Stored, reads, walk
+from cutegen.epilogue.tree import Call, Expr, Name, Reduce, ReduceOp, Stored, reads, walk
 from cutegen.families.aliasing import IN_PLACE, refuse_alias
 from cutegen.families.generated_names import find_clashes
 from cutegen.families.optional_operands import list_omissions, refuse_many
 from cutegen.families.rowwise.problem import RowProblem
-from cutegen.families.rowwise.rules import ROW_OUTPUT, ROW_READY, ROW_SUM
-from cutegen.families.rowwise.tensors import INPUTS, RowTensors, extent, powers
+from cutegen.families.rowwise.rules import ROW_EXPONENT, ROW_OUTPUT, ROW_READY, ROW_SUM
+from cutegen.families.rowwise.tensors import EXPONENT, INPUTS, RowTensors, extent, powers
 from cutegen.runtime.arguments import TensorArg
 from cutegen.spec.parse import NAME_COLLISION, RESERVED_NAME
 
@@ -198,6 +198,10 @@ class _Binder(RowTensors):
             if isinstance(node, Name | Stored) and node.name in over_rows:
                 said = f"`{node.name}` is complete only when all rows are: nothing can be computed from it here"
                 self.report(ROW_SUM, path, said, "compute that in the next kernel", span=node.span)
+        power = isinstance(s.expr, Call) and s.expr.op == "ceil_pow2"
+        if s.name in stored and stored[s.name].dtype.name == EXPONENT and not power:
+            said, remedy = f"`{s.name}` is e8m0, and its value need not be a power of two", "write ceil_pow2(..)"
+            self.report(ROW_EXPONENT, path, said, remedy, span=s.expr.span)
         if s.name in stored:
             have = "element" if has_elements(s.expr, elements) else "block" if has_blocks(s.expr, blocks) else "row"
             out = stored[s.name]

@@ -141,6 +141,13 @@ class RowProblem:
     def describe(self, arg: Argument) -> str:
         return f"{arg.name}: {declared(arg, self.dims) if isinstance(arg, TensorArg) else 'f32'}"
 
+    @property
+    def exponents(self) -> tuple[str, ...]:
+        """Outputs that are powers of two, as e8m0."""
+        dtypes = {o.name: o.dtype for o in self.program.outputs}
+        dtypes |= {o.name: o.dtype for o in self.program.block_outputs}
+        return tuple(name for name, dtype in dtypes.items() if dtype.name == "e8m0")
+
     def operands(self, *kinds: str) -> tuple[Operand, ...]:
         return tuple(o for o in self.computed.operands if o.kind in kinds)
 

@@ -32,6 +32,14 @@ ROW_SUM = declare(
     "results in an order that depends on their number alone: equal calls on as many SMs, equal bits.",
     "tensors: {x: 'bf16[m, n]', y: 'bf16[m, n]', dw: 'f32[n]'}\nrows: {dw: 'sum(x, m)', y: x * dw}",
 )
+ROW_EXPONENT = declare(
+    "row-exponent",
+    "an output in e8m0 is `ceil_pow2` of a value",
+    "e8m0 has powers of two alone. What outputs are divided by has to be what is stored: `ceil_pow2(s)` is one that is "
+    "not below s, so that quotients are not larger than with s. Scales of rows, `e8m0[m]`, and of blocks, "
+    "`e8m0[m, ceil(n/128)]`, are bytes; `e8m0[m, ceil(n/128)]@m` has those of four blocks in one i32.",
+    "tensors: {x: 'bf16[m, n]', q: 'e4m3[m, n]', s: 'e8m0[m]'}\nrows: {s: 'max_abs(x, n) / 448', q: x / s}",
+)
 ROW_READY = declare(
     "row-ready",
     "what is ready before the kernel in front starts has a value for each column, and is named once",

@@ -14,6 +14,7 @@ from cutegen.epilogue.tree import Span
 from cutegen.families.rowwise.rules import ROW_SHAPE, ROW_VECTOR
 from cutegen.families.tensor_problem import VECTOR_BYTES
 from cutegen.runtime.arguments import Argument, Extent, ScalarArg, TensorArg
+from cutegen.runtime.epilogue import EXPONENTS
 
 if TYPE_CHECKING:
     from cutegen.families.rowwise.spec import RowSpec
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 INPUTS = ("bf16", "f16", "f32", "e4m3", "e5m2", "i8")  # and outputs, but those with one value for a row
 LABELS = ("i32", "i64")
+EXPONENT = "e8m0"  # outputs with one value for a row or block, which are powers of two
 
 
 class RowTensors:
@@ -95,7 +97,7 @@ class RowTensors:
         if decl.shape and decl.shape[-1].divided and not self.is_half(decl):
             return self.block_output(name, decl)
         kind = self.kind(name, decl)
-        if kind is None or not self.check_dtype(name, decl, INPUTS if kind == "tile" else INPUTS[:-1]):
+        if kind is None or not self.check_dtype(name, decl, INPUTS if kind == "tile" else (*INPUTS[:-1], EXPONENT)):
             return None
         if kind not in ("tile", "column_vector"):
             dims = ", ".join(self.rows)
@@ -131,10 +133,17 @@ class RowTensors:
         elif low == high and low % last.factor and not last.rounds_up:
             said = f"{self.columns} = {low} is not a multiple of {last.factor}"
             self.refuse_tensor(ROW_SHAPE, name, said, f"write ceil({self.columns}/{last.factor})")
-        elif self.check_dtype(name, decl, ("f32",)):
-            axes = tuple(range(len(decl.shape)))
-            return BlockOutput(name, decl.dtype, False, axes, "n", last.factor, last.rounds_up)
+        elif self.check_dtype(name, decl, ("f32", EXPONENT)):
+            axes, packed = tuple(range(len(decl.shape))), self.is_packed(decl)
+            if not packed or last.rounds_up:
+                return BlockOutput(name, decl.dtype, False, axes, "n", last.factor, last.rounds_up, packed)
+            said = "exponents of four blocks share an i32, of which the last may have fewer"
+            self.refuse_tensor(ROW_SHAPE, name, said, f"write ceil({self.columns}/{last.factor})")
         return None
+
+    def is_packed(self, decl: TensorDecl) -> bool:
+        """Whether an output has exponents of blocks, of those next to each other in a row four in one i32."""
+        return decl.dtype.name == EXPONENT and decl.inner != decl.shape[-1].text
 
     def check_dtype(self, name: str, decl: TensorDecl, supported: tuple[str, ...]) -> bool:
         if decl.dtype.name in supported:
@@ -180,6 +189,9 @@ class RowTensors:
             inner = [d.name if d.kind == "name" else d.text for d in decl.shape].index(decl.inner)
             scales = inner < len(dims) - 1  # of an operand, whose rows products read by TMA
             align = VECTOR_BYTES if scales else decl.dtype.bytes
+            if self.is_packed(decl):
+                dims = (*dims[:-1], f"ceil({self.columns}/{EXPONENTS * decl.shape[-1].factor})")
+                return TensorArg(name, "int32", dims, inner, align=align, padded=True)
             return TensorArg(name, decl.dtype.torch, dims, inner, align=align, padded=scales)
         if not dims or not (half or dims[-1] == self.columns):  # element by element
             return TensorArg(name, decl.dtype.torch, dims, len(dims) - 1 if dims else None, align=decl.dtype.bytes)

@@ -60,8 +60,9 @@ class RowKernelText:
     before the kernel in front starts, and the others; asked_for: inputs whose next row L2 loads meanwhile; index: the
     name of an element's place, "" where none is read. stored, stored_rows: names of outputs with a value for each
     element, and for each row; stored_blocks: for each block, which `lanes` threads have; sums: those that are
-    reductions over rows. exchanges: whether warps exchange totals by shared memory. clusters: whether CTAs of a cluster
-    may share a row; row_threads: those of a row in all of them. imports: of functions.
+    reductions over rows; exponents: those that are powers of two as e8m0. exchanges: whether warps exchange totals by
+    shared memory. clusters: whether CTAs of a cluster may share a row; row_threads: those of a row in all of them.
+    imports: of functions.
     """
 
     name: str
@@ -90,6 +91,7 @@ class RowKernelText:
     sums: tuple[RowReduction, ...]
     stored_blocks: tuple[str, ...]
     stored_rows: tuple[str, ...]
+    exponents: tuple[str, ...]
     parameters: tuple[str, ...]
     symbols: tuple[Symbol, ...]
     fakes: tuple[FakeArgument, ...]
@@ -132,6 +134,7 @@ class RowPlanText:
     prefetch: bool
     pairing: Pairing | None
     over_rows: tuple[str, ...]
+    exponents: tuple[str, ...]
     flops: int
     approximation: Mapping[str, float]
     functions: tuple[str, ...]
@@ -183,6 +186,7 @@ def plan_text(resolved: SingleKernel) -> RowPlanText:
         prefetch=resolved.candidate.prefetch,
         pairing=p.program.pairing,
         over_rows=tuple(r.name for r in p.program.reductions),
+        exponents=p.exponents,
         flops=p.flops,
         approximation=p.errors,
         functions=torch_functions([line for lines in references.values() for line in lines]),
@@ -255,6 +259,7 @@ def kernel_text(resolved: SingleKernel, tiling: ResolvedTiling[RowTiling]) -> Ro
         sums=sums,
         stored_blocks=tuple(o.name for o in p.computed.block_outputs),
         stored_rows=tuple(o.name for o in p.computed.outputs if o.name not in p.elements),
+        exponents=p.exponents,
         parameters=tuple(
             f"{a.name}: {'Float32' if isinstance(a, ScalarArg) else 'cute.Tensor'}" for a in (*args, *scratch)
         ),

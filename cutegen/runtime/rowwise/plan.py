@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from cutegen.runtime.accuracy import Tolerance, tolerance
 from cutegen.runtime.arguments import Argument, ScalarArg, TensorArg, complete_dims, tensor_bytes
 from cutegen.runtime.base import SILENT
+from cutegen.runtime.epilogue import scale_before_ceil_pow2
 from cutegen.runtime.measured import MeasuredPlan
 from cutegen.runtime.scratch import OwnScratch, check_scratch, make_scratch
 from cutegen.runtime.tensor_plan import TensorPlan
@@ -23,6 +24,7 @@ SCRATCH = (
     TensorArg("arrivals", "int32", ("arrivals",), 0, 4, zeroed=True),
 )
 LABELS = ("int32", "int64")
+ROUNDED = 2.0**-20  # of sums in f32, in any order
 UNLIMITED = 1 << 16  # SMs that a launch is passed whose CTAs have one row, or part of one, each
 
 
@@ -74,7 +76,8 @@ class RowPlan(MeasuredPlan, TensorPlan):
     for each element. approximation: of each output, relative to its rms. tilings: by ascending `most`, which decides.
     So the order in which a row is reduced depends on its own extent alone. over_rows: outputs that are reductions over
     rows; a launch then has as many CTAs as SMs have room for, and scratch. halved: whether a thread has a vector of
-    each half of a row at once; interleaved: of every second column rather than of the first and the second half."""
+    each half of a row at once; interleaved: of every second column rather than of the first and the second half.
+    exponents: outputs that are powers of two as UE8M0 has them."""
 
     columns: ClassVar[str]
     summed: ClassVar[bool]
@@ -84,6 +87,7 @@ class RowPlan(MeasuredPlan, TensorPlan):
     over_rows: ClassVar[tuple[str, ...]] = ()
     halved: ClassVar[bool] = False
     interleaved: ClassVar[bool] = False
+    exponents: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, on_miss: Literal["compile", "warn", "error"] = "compile", sms: int | None = None) -> None:
         self.scratch = SCRATCH if self.over_rows else ()
@@ -204,11 +208,31 @@ class RowPlan(MeasuredPlan, TensorPlan):
 
     def output_tolerance(self, output: int, inputs: Sequence[Any], reference: str) -> Tolerance:
         arg = self.outputs[output]
+        if arg.name in self.exponents:
+            return Tolerance(0.0, 0.0, 0.0)
         dims = self.problem_dims(*inputs)
         count = dims[self.columns] if self.summed else 1
         if arg.name in self.over_rows:
             count = max(count, self.count_rows(dims))
         return tolerance(arg.dtype, count, self.approximation[arg.name], reference=reference)
+
+    def free_elements(self, output: int, inputs: tuple[Any, ...]) -> Any:
+        """Those whose power of two, or that by which they are divided, would be another one if the value that it is not
+        below was off by as much as its approximation allows."""
+        if not self.exponents:
+            return None
+        slack = ROUNDED + max(self.approximation[name] for name in self.exponents)
+        plain, below, above = (self._outputs_near(output, inputs, factor) for factor in (1.0, 1.0 - slack, 1.0 + slack))
+        return (plain != below) | (plain != above)
+
+    def _outputs_near(self, output: int, inputs: tuple[Any, ...], factor: float) -> Any:
+        """Bits of the reference's output."""
+        import torch
+
+        with scale_before_ceil_pow2(factor):
+            found = self.reference_fn(*inputs)
+        values = found[output] if isinstance(found, tuple) else found
+        return values.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[values.element_size()])
 
     def _reference_inputs(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Inputs as the reference computes with them: what has rows gets those of their dims that it lacks, and the
