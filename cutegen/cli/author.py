@@ -157,7 +157,7 @@ def schema(family: str, output: Path | None) -> None:
 @click.argument("specs", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write a file.")
 def names(specs: tuple[Path, ...], output: Path | None) -> None:
-    """Print the names that packages of SPECS have besides those of the specs: a family's generated_names.json.
+    """Print the names that packages of SPECS add to those of the specs: a family's generated_names.json.
 
     The specs are of one family, and have every form of its templates.
     """

@@ -164,7 +164,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
 HIDDEN = {
     "names": Entry(
         "cutegen.cli.author:names",
-        "Print the names that packages of SPECS have besides those of the specs: a family's generated_names.json.",
+        "Print the names that packages of SPECS add to those of the specs: a family's generated_names.json.",
         ("cutegen names specs/*.yaml -o acme_norms/generated_names.json",),
     ),
     "docs": Entry(

@@ -39,8 +39,8 @@ LEFT_OUT_SHOWN = 3  # problems that do not fit, where none does
               help="For the whole tune, such as 90s or 5m: all problems briefly, then where gain is "
               "likely.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1, 10_000), metavar="N",
-              help="The most to try on a problem beside the winners of its neighbours in the lock, in the order of the "
-              f"cost model and spread over kinds; {MAX_CANDIDATES}, with --between {FEW_CANDIDATES}.")  # fmt: skip
+              help="The most to try on a problem in addition to winners of its neighbours, in the order of "
+              f"the cost model and spread over kinds; {MAX_CANDIDATES}, with --between {FEW_CANDIDATES}.")  # fmt: skip
 @click.option("--confirm", is_flag=True, help="Measure the winners of the lock again, and nothing else.")
 @click.option("--between", is_flag=True,
               help="Measure between the problems that the lock has answers for, and divide their ranges where another "

@@ -113,7 +113,7 @@ def check_blocks(program: EpilogueProgram, split: EpilogueProgram, keep: bool, r
             if any(name in values for name in reads(node.value)) or any(True for _ in _reductions(node.value)):
                 said, remedy = "what is reduced depends on another value of blocks", "reduce that in the next kernel"
             elif first and node.block != first.block:
-                said = f"blocks of {node.block} columns beside blocks of {first.block}"
+                said = f"blocks of {node.block} columns together with blocks of {first.block}"
                 remedy = f"use {first.block} for both"
             elif program.pairing and node.block > MAX_PAIRS:
                 said = f"blocks of {node.block} pairs take {2 * node.block} columns, a tile has at most {2 * MAX_PAIRS}"

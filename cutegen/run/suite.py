@@ -32,7 +32,7 @@ _OPERAND = re.compile(rf"({'|'.join(KINDS)})\d*")
 REMEDY = "list problems, such as shapes: [{m: 4096, n: 4096, k: 4096}]"
 UNKNOWN_SUITE = register(Rule(
     "unknown-suite", "`bench.suite` names a suite that exists",
-    "A suite is the file NAME.yaml in the folder `suites` beside the spec, or one of those that cutegen ships, which "
+    "A suite is the file NAME.yaml in the folder `suites` next to the spec, or one of those that cutegen ships, which "
     "`cutegen list` shows.",
     "bench: {suite: llm_gem}",
 ))  # fmt: skip
@@ -48,7 +48,7 @@ SUITE_SIZE = register(Rule(
 ))  # fmt: skip
 SUITE_EPILOGUE = register(Rule(
     "suite-epilogue", "the epilogue of a suite's problem is an expression over `acc` and operands named by shape",
-    "A suite is for kernels of any spec, so operands are named by their shape beside the output: `tile` is m x n, "
+    "A suite is for kernels of any spec, so operands are named by their shape relative to the output: `tile` is m x n, "
     "`row` has one element a column, `column` one a row, `scalar` one; a second of a kind is `row2`. A map holds "
     "locals first and the output last.",
     "problems: [{name: down, shape: {m: 1, n: 4096, k: 14336}, epilogue: acc +}]",
@@ -264,7 +264,7 @@ def _find(name: str, folder: Path) -> Path | None:
 def _missing(name: str, folder: Path) -> tuple[str, str]:
     """Message and remedy."""
     known = sorted({p.stem for place in (folder, shipped_suites()) for p in place.glob("*.yaml") if p.is_file()})
-    remedy = f"there are {', '.join(known)}" if known else "a suite lies in the folder `suites` beside the specs"
+    remedy = f"there are {', '.join(known)}" if known else "a suite lies in the folder `suites` next to the specs"
     message = f"{folder / cut(name)}.yaml does not exist, and cutegen ships no suite `{cut(name)}`"
     return message, " ".join(filter(None, (suggest(name, known), remedy)))
 

@@ -75,7 +75,7 @@ def load_document(
     except OSError as error:
         raise CutegenError(f"{shown}: cannot be read: {error.strerror or error}", exit_code=2) from None
     if path.name.endswith(LOCK_SUFFIX):
-        raise CutegenError(f"{shown} is a lock, not a spec", "give the .yaml beside it", exit_code=2)
+        raise CutegenError(f"{shown} is a lock, not a spec", "give the .yaml next to it", exit_code=2)
     faults: tuple[Diagnostic, ...] = ()
     if problem := name_problem(kernel_name(path.stem)):
         message = f"{shown}: the file name is the kernel's name, and `{path.stem}` {problem}"

@@ -19,7 +19,7 @@ _LANGUAGE = f"""\
 
 A spec is a YAML 1.2 file that says what a kernel computes and, where its author cares, how. Its name is the name of
 the kernel. Every key that is not written is decided by `cutegen resolve`, which records the decision with its reason in
-the lock beside the spec. A key without a value counts as absent. `cutegen explain KEY` prints what stands here of one.
+the lock next to the spec. A key without a value counts as absent. `cutegen explain KEY` prints what stands here of one.
 Editors complete and check specs with the JSON schema of the family (`cutegen schema FAMILY -o FILE`, or
 `docs/schema/`), named in the first line:
 

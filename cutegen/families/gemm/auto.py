@@ -181,7 +181,7 @@ class _Settling:
         full = "the most that fits SMEM next to the epilogue's rings"
         self.settle("as many as a ring may have" if rings.stages == MAX_STAGES else full, stages=rings.stages)
         self.settle(_why_stores(self.problem, rings), store_stages=rings.store_stages)
-        why_loads = f"one for each subtile, up to {RING_GROWTH}, as far as SMEM beside the A/B stages goes"
+        why_loads = f"one for each subtile, up to {RING_GROWTH}, as far as SMEM next to the A/B stages goes"
         self.settle(why_loads, load_stages=rings.load_stages)
 
     def order(self) -> None:

@@ -74,8 +74,8 @@ def register_file(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
 @BOOK.declare_fit(
     Rule(
         "accumulator-registers",
-        f"a consumer thread has {OTHER_REGISTERS} registers besides its accumulators, more with split-K or blocks, "
-        "or where it holds operands",
+        f"a consumer thread has {OTHER_REGISTERS} registers in addition to its accumulators, more with split-K or "
+        "blocks, or where it holds operands",
         "The accumulators of a tile live in the registers of the warpgroups that share it, tile m x tile n / 128 a "
         "thread and warpgroup; where sums are promoted, tile n / 2 more for the 64 rows that the tensor core is at. "
         "Descriptors, loop state and the epilogue need the rest; with less, the compiler spills. Where outputs need "
@@ -176,7 +176,7 @@ def mma_registers(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection |
     Rule(
         "smem-capacity",
         "the rings, vectors and barriers of a CTA fit its shared memory",
-        "Each A/B stage holds one tile of A and one of B. Beside the stages stand the rings of stored and loaded "
+        "Each A/B stage holds one tile of A and one of B. Next to the stages stand the rings of stored and loaded "
         "epilogue tiles, the vectors of the epilogue and the barriers; `cutegen explain SPEC` draws the map.",
         "pipeline: {stages: 7}",
     ),

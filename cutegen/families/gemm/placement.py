@@ -90,7 +90,7 @@ class Placement:
                 self.refuse(rules.EXACT_DIVISION, operand.name, said, f"write ceil({dim.name}/{size})", axis)
         what = "a gated product" if program.pairing else "outputs that are computed from values of blocks"
         if program.pairing or program.block:
-            said = f"an input with blocks beside {what} is not supported yet"
+            said = f"an input with blocks together with {what} is not supported yet"
             self.refuse(rules.NOT_YET_SUPPORTED, operand.name, said, "apply it in the next kernel")
 
     def dims(self, name: str, *, divided: bool, blocks: bool = False) -> tuple[str, ...] | None:

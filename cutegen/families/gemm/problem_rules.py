@@ -45,7 +45,7 @@ UNUSED_TENSOR = declare(
 )  # fmt: skip
 REPEATED_DIM = declare(
     "repeated-dim", "a tensor has each dim once",
-    "Equal names mean equal extents of one dim; integers are told apart by their value.",
+    "Equal names mean equal extents of one dim; integers are distinguished by their value.",
     "a: bf16[4096, 4096]",
 )  # fmt: skip
 EPILOGUE_SHAPE = declare(

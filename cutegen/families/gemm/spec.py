@@ -245,8 +245,8 @@ class GemmSpec(GemmKnobs):
 
     portfolio: Annotated[int, Field(ge=1, le=12)] | list[PortfolioTiling] | Auto = Field(  # type: ignore[valid-type]
         default="auto",
-        description="The tilings that calls choose among by their extents, besides winners of `tune`: how many there "
-        "may be, 12 where not written, or a list of them. `auto` picks them by the cost model, over extents that "
+        description="The tilings that calls choose among by their extents, in addition to winners of `tune`: how many "
+        "there may be, 12 where not written, or a list of them. `auto` picks them by the cost model, over extents that "
         "`dims`, `instances` and `m` narrow; 1 is the one that the decisions say, whatever the extents.",
     )
     bench: GemmBench = GemmBench()

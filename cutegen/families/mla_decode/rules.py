@@ -291,7 +291,7 @@ def register_file(problem: MlaProblem, c: Candidate, arch: Arch) -> Objection | 
 @BOOK.declare_fit(
     Rule(
         "attention-registers",
-        f"a consumer thread has {OTHER_REGISTERS} registers besides O, S and P",
+        f"a consumer thread has {OTHER_REGISTERS} registers in addition to O, S and P",
         f"A consumer warpgroup holds {ROW_BLOCK} rows x 256 columns of O, the scores S of one {ROW_BLOCK} x "
         f"{KEY_BLOCK} block and its P in 16 bits. Descriptors, row statistics and loop state need the rest; with less, "
         "the compiler spills.",

@@ -222,7 +222,7 @@ class _Binder(RowTensors):
                 said = "the mean of a block, of which the last may be a part, is not supported yet"
                 self.report(NOT_YET_SUPPORTED, path, said, "divide its sum", span=node.span)
             elif node.block != found[0][1].block:
-                said = f"blocks of {node.block} elements beside blocks of {found[0][1].block}"
+                said = f"blocks of {node.block} elements together with blocks of {found[0][1].block}"
                 self.report(BLOCK, path, said, f"use {found[0][1].block} for both", span=node.span)
             elif lanes not in powers(WARP_THREADS) or node.block % vector:
                 said = (

@@ -74,7 +74,7 @@ def _refuse_rows(
         said = f"`{name}` is gathered with the rows of `{a}`, and has no dim {own}"
         return said, f"give it that dim, or write ({a}[{index}] * {name}) with a value for each row of the product"
     if not scale.gathered and own in dims:
-        said = f"`{name}` has a value for each row of `{a}`, and stands beside gathered rows"
+        said = f"`{name}` has a value for each row of `{a}`, and is used with gathered rows"
         return said, f"gather both: ({a} * {name})[{index}]"
     return None
 

@@ -69,7 +69,7 @@ def gather_way(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | No
     Rule(
         "gather-registers",
         "a gather thread has a register for each row that it copies",
-        "Which rows a thread copies is looked up once a tile and kept in registers, beside the "
+        "Which rows a thread copies is looked up once a tile and kept in registers, in addition to the "
         f"{BESIDE_ROWS} that addresses and loop state take, more where a row has many times what its threads copy "
         f"at once, and {SCALED_ROW_REGISTERS} for each row whose scales along k it copies; with less, the compiler "
         "spills.",
