@@ -85,9 +85,9 @@ HELD = {
     "files with the feature reductions": 78,
     "files with the feature load_ahead": 51,
     "files with the feature last_tile": 9,
-    "names of several modules": 68,
+    "names of several modules": 69,
     "names of several classes": 46,
-    "lines of cutegen/": 72764,
+    "lines of cutegen/": 72896,
     "lines of templates/": 7879,
 }
 

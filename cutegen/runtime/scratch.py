@@ -10,6 +10,7 @@ from cutegen.runtime.arguments import TensorArg, lacks_memory, torch_dtype
 
 Sizes = tuple[int, ...]  # elements of each scratch tensor
 Make = Callable[[Any, Sizes], tuple[Any, ...]]  # (torch device, sizes) -> tensors, counters zeroed
+MOST_TAKEN = 1024  # sizes that are remembered
 
 
 def make_scratch(args: Sequence[TensorArg], device: Any, sizes: Sizes) -> tuple[Any, ...]:
@@ -44,9 +45,25 @@ class OwnScratch:
         self._make = make
         self._sets: dict[tuple[Any, Any], tuple[Any, ...]] = {}
         self._captured: dict[int, tuple[Any, ...]] = {}  # by id: a set is kept once, however many graphs have it
+        # What `take` found, by device index, stream and sizes; it begins again when a set grows.
+        self._taken: dict[tuple[int, int, Sizes], tuple[Any, ...]] = {}
         # Two threads that grow the graphs' set would lose one that a capture may hold, and so would one that grows it
         # while another captures.
         self._growing = threading.Lock()
+
+    def take(self, near: Any, sizes: Sizes) -> tuple[Any, ...]:
+        """Of what `find` finds on the device of the tensor `near`, the tensors that are to have any elements. What was
+        found before costs little host time."""
+        index = near.get_device()
+        stream = _uncaptured_stream(index)
+        if stream is not None and (taken := self._taken.get((index, stream, sizes))) is not None:
+            return taken
+        taken = tuple(tensor for tensor, size in zip(self.find(near.device, sizes), sizes) if size)
+        if stream is not None:
+            if len(self._taken) >= MOST_TAKEN:
+                self._taken.clear()
+            self._taken[index, stream, sizes] = taken
+        return taken
 
     def find(self, device: Any, sizes: Sizes) -> tuple[Any, ...]:
         """Scratch of at least these sizes that no other stream uses. A graph that is captured before any plain call of
@@ -68,6 +85,7 @@ class OwnScratch:
         if _suffices(found, sizes):
             return found
         found = self._sets[device, stream] = self._checked(device, _union(found, sizes))
+        self._taken.clear()  # what is replaced shall be freed
         if device.type == "cuda":
             with self._growing:
                 self._grow_shared(device, sizes)
@@ -105,6 +123,19 @@ def _current_stream(device: Any) -> int:
     if read is None or device.index is None:
         return int(torch.cuda.current_stream(device).cuda_stream)
     return int(read(device.index))
+
+
+def _uncaptured_stream(index: int) -> int | None:
+    """The handle of the stream that a launch on CUDA device `index` goes to, 0 on the CPU. None: it is being captured,
+    or another device is current, of which torch does not say it as quickly."""
+    if index < 0:
+        return 0
+    import torch
+
+    read, current = (getattr(torch._C, name, None) for name in ("_cuda_getCurrentRawStream", "_cuda_getDevice"))
+    if (current or torch.cuda.current_device)() != index or torch.cuda.is_current_stream_capturing():
+        return None
+    return int(read(index)) if read else int(torch.cuda.current_stream(index).cuda_stream)
 
 
 def _is_capturing(device: Any) -> bool:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 from cutegen.runtime.apart import make_apart_check
-from cutegen.runtime.arguments import Argument, Extent, TensorArg, divided, lacks_memory, slack
+from cutegen.runtime.arguments import Argument, Extent, TensorArg, divided, lacks_memory, slack, torch_dtype
 from cutegen.runtime.base import Table
 from cutegen.runtime.overlap import lies_apart
 
 # Layouts of outputs that a plan remembers.
 MOST_LAYOUTS = 1024
+# Sets of addresses that are remembered of calls whose tensors have the same shapes.
+MOST_PLACES = 64
+ADDRESS = methodcaller("data_ptr")
+Places = set[tuple[int | None, ...]]  # addresses of the tensors of calls, None of those left out
 
 
 def _required(args: Sequence[Argument]) -> Iterator[tuple[int, TensorArg]]:
@@ -65,22 +70,35 @@ def find_parts(
 
 
 def make_storage_check(
-    args: Sequence[Argument], outputs: Sequence[str], aliases: Mapping[str, str]
-) -> Callable[[Sequence[Any]], None]:
-    """A check of the storage of a call's tensors, which raises a ValueError: each has memory; no output has several
-    elements at one address, is passed as another argument or, with the same dims, begins where one does, unless it may
-    lie there and has its strides; and no two of outputs and scratch overlap. Empty tensors lie nowhere: PyTorch says 0.
+    args: Sequence[Argument],
+    outputs: Sequence[str],
+    aliases: Mapping[str, str],
+    scratch: Sequence[TensorArg] = (),
+    check_memory: Callable[[Sequence[Any]], None] | None = None,
+) -> Callable[..., None]:
+    """`check(values, places=None)` of the storage of a call's tensors, which raises a ValueError: each has memory; no
+    output has several elements at one address, is passed as another argument or, with the same dims, begins where one
+    does, unless it may lie there and has its strides; and no two of outputs and scratch, which may follow args,
+    overlap. Empty tensors lie nowhere: PyTorch says 0. check_memory: make_memory_check's, or a caller's part of it.
+
+    places: what the check remembers of calls with as many elements in each output and scratch tensor, at first
+    nothing. Where tensors lie that passed, and outputs are contiguous, only types and addresses are looked at again.
+    Tensors of other dtypes than the declared ones are not remembered, as the compiled call refuses them.
     """
+    check_memory = check_memory or make_memory_check()
     positions = {arg.name: i for i, arg in enumerate(args)}
     written = [positions[name] for name in outputs]
     together = [(positions[output], positions[name]) for output, name in aliases.items()]
     dims = {i: set(arg.dims) for i, arg in enumerate(args) if isinstance(arg, TensorArg)}
     apart = [(i, j) for i in written for j in dims if j != i and (i, j) not in together and (j not in written or j > i)]
     alike = [(i, j) for i, j in apart if dims[i] == dims[j]]
-    check_memory, check_layouts = make_memory_check(), make_layout_check(args, outputs)
-    check_apart, several, end = make_apart_check(written, len(args)), len(written) > 1, len(args)
+    check_layouts, check_apart = make_layout_check(args, outputs), make_apart_check(written, len(args))
+    several, end, located = len(written) > 1, len(args), tuple(dims)
+    tensors = len(dims) == len(args) and not any(a.optional for a in args)
+    typed = [(positions[a.name], a.dtype) for a in args if isinstance(a, TensorArg) and a.name in outputs]
+    typed += [(end + i, a.dtype) for i, a in enumerate(scratch)]
 
-    def check(values: Sequence[Any]) -> None:
+    def look(values: Sequence[Any], places: Places | None = None) -> None:
         check_memory(values)
         check_layouts(values)
         if several or len(values) > end:
@@ -100,7 +118,31 @@ def make_storage_check(
             if values[i].stride() != other.stride():
                 raise ValueError(f"arguments {i} and {j}")
 
-    return check
+    def check(values: Sequence[Any], places: Places | None = None) -> None:
+        if places is None:
+            look(values)
+            return
+        check_memory(values)
+        for i in written:
+            if not values[i].is_contiguous():
+                look(values)
+                return
+        if tensors:
+            where = tuple(map(ADDRESS, values))
+        else:
+            passed = [*[values[i] for i in located], *values[end:]]
+            where = tuple([None if value is None else value.data_ptr() for value in passed])
+        if where in places:
+            return
+        look(values)
+        known = [address for address in where if address is not None]
+        fit = all(values[i].dtype == torch_dtype(dtype) for i, dtype in typed if i < len(values))
+        if fit and len(set(known)) == len(known):  # else two may be one argument the next time
+            if len(places) >= MOST_PLACES:
+                places.clear()
+            places.add(where)
+
+    return check if several or alike or together or scratch else look
 
 
 def make_layout_check(args: Sequence[Argument], outputs: Sequence[str]) -> Callable[[Sequence[Any]], None]:

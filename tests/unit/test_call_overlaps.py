@@ -14,10 +14,12 @@ pytest.importorskip("torch")
 import torch
 from gemm_specs import BLOCKS, PLAIN, gathered, gathered_scales
 from mla_cpu import CpuMla
+from test_mla_plan import SHAPE as MLA_SHAPE
 from test_mla_plan import arguments as mla_arguments
 from test_plan import SHAPE, CpuPlan, arguments, rows
 from test_scaled_baselines import plan_of
 
+from cutegen.runtime import slots
 from cutegen.runtime.arguments import MAX_EXTENT, TensorArg
 from cutegen.runtime.slots import make_storage_check
 
@@ -46,6 +48,45 @@ def test_outputs_that_overlap_in_part_are_refused() -> None:
         with pytest.raises(ValueError, match=r"gemm: (d|e): shares storage with (d|e)"):
             plan.launch_fn(*inputs, d, e)
     assert len(plan.launched) == 3
+
+
+def test_places_that_passed_say_nothing_of_other_calls() -> None:
+    """What is remembered of a call is where its tensors lay: other layouts, sizes and dtypes there are looked at."""
+    plan = TwoOutputs()
+    inputs = plan.prepare_inputs(**SHAPE)
+    m, n = SHAPE["m"], SHAPE["n"]
+    buffer = torch.empty(4 * m * n, dtype=torch.bfloat16)
+    first, last = buffer[: m * n].view(m, n), buffer[m * n : 2 * m * n].view(m, n)
+    for _ in range(2):
+        plan.launch_fn(*inputs, first, last)
+    spread = buffer.view(2 * m, 2 * n)[::2, :n]
+    assert spread.data_ptr() == first.data_ptr()
+    with pytest.raises(ValueError, match="d: shares storage with e"):
+        plan.launch_fn(*inputs, spread, last)
+    a, *others = inputs
+    with pytest.raises(ValueError, match="d: shares storage with e"):  # more rows at the same addresses
+        plan.launch_fn(
+            torch.cat([a, a]), *others, buffer[: 2 * m * n].view(2 * m, n), buffer[m * n : 3 * m * n].view(-1, n)
+        )
+    assert len(plan.launched) == 2
+    narrow = buffer.view(torch.int8)[: 4 * m * n]
+    check, places = make_storage_check(plan.outputs, ["d", "e"], {}), set()
+    check((narrow[: m * n].view(m, n), narrow[m * n : 2 * m * n].view(m, n)), places)
+    with pytest.raises(ValueError, match="overlapping outputs"):
+        check((first, narrow[m * n :].view(torch.bfloat16)[: m * n].view(m, n)), places)
+    assert not places
+
+
+def test_no_more_places_than_some_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "MOST_PLACES", 3)
+    check, places = make_storage_check(TwoOutputs.outputs, ["d", "e"], {}), set()
+    kept = [torch.empty(2, 4, 8, dtype=torch.bfloat16) for _ in range(4)]
+    for count, pair in zip((1, 2, 3, 1), kept):
+        check((pair[0], pair[1]), places)
+        assert len(places) == count
+    full = torch.empty(4, 8, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="overlapping outputs"):
+        check((full, full), places)
 
 
 def test_empty_tensors_share_no_storage() -> None:
@@ -161,6 +202,33 @@ def test_outputs_and_scratch_of_mla_decode() -> None:
     with pytest.raises(ValueError, match="workspace: shares storage with semaphores"):
         plan.launch_fn(*inputs, out, lse, workspace, counters)
     assert len(plan.launches) == 1
+
+
+def test_a_call_like_one_that_passed_does_little() -> None:
+    """Shapes and addresses were seen: no sizes, tilings or layouts are looked at, whosever scratch it is."""
+
+    class Once(CpuMla):
+        def size(self, *given: Any) -> tuple[int, int, int]:
+            sized.append(given)
+            return super().size(*given)
+
+    sized: list[Any] = []
+    plan = Once()
+    values = mla_arguments(plan)
+    find, found = plan._own_scratch.find, []
+    plan._own_scratch.find = lambda *given: found.append(given) or find(*given)  # type: ignore[method-assign]
+    for _ in range(3):
+        plan.launch_fn(*values)
+        plan.launch_into(values[:5], values[5:7])
+    assert len(sized) == 2  # the plan's own scratch has other sizes
+    assert len(found) == 1
+    short = [*values[:-1], values[-1][:1]]
+    with pytest.raises(ValueError, match="semaphores: has 1 elements"):
+        plan.launch_fn(*short)
+    wide = plan.prepare_inputs(**{**MLA_SHAPE, "heads": 2})
+    plan.launch_fn(*wide, *plan.allocate_outputs(*wide), *values[7:])
+    with pytest.raises(ValueError, match=r"softmax_scale: is -1\.0"):
+        plan.launch_fn(*values[:4], -1.0, *values[5:])
 
 
 def test_extents_that_kernels_do_not_count_are_refused_in_our_words() -> None:

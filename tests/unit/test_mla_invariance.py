@@ -104,8 +104,8 @@ def test_the_workspace_has_a_slot_for_each_piece() -> None:
     plan = Pieces()
     assert plan.workspace_shapes(7, 10, sm_count=132)["workspace"] == (7 * 8 * 10 * 258,)
     assert plan.workspace_shapes(7, 10, sm_count=2)["workspace"] == (7 * 8 * 10 * 258,)
-    assert plan._own_sizes(torch.device("cpu"), (7, 2, 5))[0] == 7 * 8 * 10 * 258  # of the call's rows
-    assert SparsePieces()._own_sizes(torch.device("cpu"), (7, 2, 5))[0] == 7 * 2 * 8 * 5 * 258
+    assert plan.own_sizes(-1, (7, 2, 5))[0] == 7 * 8 * 10 * 258  # of the call's rows
+    assert SparsePieces().own_sizes(-1, (7, 2, 5))[0] == 7 * 2 * 8 * 5 * 258
     assert type("Whole", (Pieces,), {"tilings": {"seesaw": tiling(max_splits=1)}})().workspace_shapes(
         7, 10, sm_count=132
     )["workspace"] == (0,)

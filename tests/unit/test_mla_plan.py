@@ -136,7 +136,7 @@ def test_scratch_fits_every_tiling_and_the_shared_one_every_problem(rows: int) -
         assert shapes["workspace"][0] >= workspace_elements(rows, parts)
         assert shapes["semaphores"][0] >= semaphore_count(rows, cluster, parts)
     wide = type("Plan", (TwoTilings,), {"heads": (1, 128), "query_len": (1, 16), "sm_count": lambda self, i: 132})()
-    workspace, semaphores = wide._own_sizes(torch.device("cpu"), (1, 1))
+    workspace, semaphores = wide.own_sizes(-1, (1, 1))
     assert workspace >= shapes["workspace"][0]
     assert semaphores >= shapes["semaphores"][0]
 

@@ -60,6 +60,27 @@ def test_a_call_without_scratch_uses_the_plan_s_own_and_short_scratch_is_refused
         plan.launch_fn(a, b, r, d, torch.empty(1500))
 
 
+def test_a_call_like_one_that_passed_finds_no_scratch_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = ReducingPlan()
+    a, b = torch.rand(300, 16), torch.rand(200, 16)
+    r, d = plan.allocate_outputs(a, b)
+    needs, looks = plan.scratch_of._find_needs, []
+    monkeypatch.setattr(plan.scratch_of, "_find_needs", lambda *point: looks.append(point) or needs(*point))
+    find = plan.scratch_of.own.find
+    monkeypatch.setattr(plan.scratch_of.own, "find", lambda *given: looks.append(given) or find(*given))
+    for _ in range(3):
+        plan.launch_fn(a, b, r.zero_(), d)
+        assert torch.equal(r, d.amax(dim=-1))
+    assert len(looks) == 2
+    with pytest.raises(ValueError, match="r: shares storage with d"):
+        plan.launch_fn(a, b, d.view(-1)[:300], d)
+    partials, arrivals = plan.allocate_scratch(a, b)
+    for _ in range(2):
+        plan.launch_fn(a, b, r, d, partials, arrivals)
+    with pytest.raises(ValueError, match="r: shares storage with r_partials"):
+        plan.launch_fn(a, b, partials[:300], d, partials, arrivals)
+
+
 def test_a_reduction_of_no_columns_is_its_neutral_element() -> None:
     plan = ReducingPlan()
     a, b = torch.rand(3, 16), torch.rand(0, 16)

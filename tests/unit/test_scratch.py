@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,3 +155,34 @@ def test_a_graph_that_comes_first_or_is_larger_gets_its_own(monkeypatch: pytest.
         assert own.find(device, (8,)) is own.find(device, (8,))
         assert own.find(device, (9,)) is not own.find(device, (9,))
     assert device.waits == 1
+
+
+def test_what_was_taken_is_taken_again_until_its_set_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors without elements are left out; captures, and devices that are not current, are looked at each time."""
+    device, looks = Cuda(monkeypatch), []
+    own = OwnScratch(lambda device, sizes: make(CPU, sizes))
+    find = own.find
+    monkeypatch.setattr(own, "find", lambda *given: looks.append(given) or find(*given))
+    near = SimpleNamespace(device=device, get_device=lambda: device.index)
+    (first,) = own.take(near, (8, 0))
+    assert own.take(near, (8, 0))[0] is first
+    assert len(looks) == 1
+    with device.capture():
+        (captured,) = own.take(near, (8, 0))
+    assert captured is own._sets[device, "graphs"][0]
+    assert captured is not first
+    device.stream = 2
+    (second,) = own.take(near, (8, 0))
+    assert second is not first
+    assert second is not captured
+    device.index, device.stream = 1, 1
+    (other,) = own.take(near, (8, 0))
+    assert own.take(near, (8, 0))[0] is other
+    assert len(looks) == 5
+    device.index = 0
+    assert own.take(near, (8, 0))[0] is first
+    outgrown = weakref.ref(first)
+    del first, other  # which is of the same set here
+    assert own.take(near, (20, 0))[0].numel() == 20
+    gc.collect()
+    assert outgrown() is None

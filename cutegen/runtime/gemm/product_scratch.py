@@ -59,16 +59,12 @@ class GemmScratch:
     def make(self, device: Any, sizes: tuple[int, ...]) -> tuple[Any, ...]:
         return make_scratch(self.args, device, sizes)
 
-    def fit(self, key: str, extents: Sequence[int], k: int, given: Sequence[Any], device: Any) -> tuple[Any, ...]:
-        """The tensors that tiling `key` takes, of those given or of the plan's own. ValueError: one is too small."""
+    def fit(self, key: str, extents: Sequence[int], k: int, given: Sequence[Any]) -> tuple[int, ...]:
+        """Elements of each tensor of a call of tiling `key`, () where it takes none. given: those that the call brings.
+        ValueError: one is too small."""
         needs = self.needs(key, extents, k)
-        if not (given or any(needs)):
-            return ()
-        given = given or self.own.find(device, needs)
-        if len(given) != len(needs):
-            raise TypeError("scratch")  # the plan looks for faults of the whole call
         check_scratch(self.name, key, self.args, given, needs)
-        return tuple(tensor for tensor, size in zip(given, needs) if size)
+        return needs if any(needs) else ()
 
     def _find_needs(self, key: str, k: int, m: int, n: int, batch: int = 1) -> tuple[int, ...]:
         tiling = self.tilings[key]

@@ -27,6 +27,7 @@ from cutegen.runtime.mla_decode.tiling import (
 from cutegen.runtime.scratch import OwnScratch
 
 _OPEN: Extent = (1, None)
+MOST_SIZES = 1024  # of the plan's own scratch, that are remembered
 
 
 class MlaDispatch(MeasuredPlan):
@@ -97,8 +98,8 @@ class MlaDispatch(MeasuredPlan):
             TensorArg("workspace", "float32", ("workspace",), contiguous=0),
             TensorArg("semaphores", "int32", ("semaphores",), contiguous=0, align=4, zeroed=True),
         )
-        self._sizes = Table(lambda key: self.size(*key))
         self._own_scratch = OwnScratch(make_scratch)
+        self._own_sizes = Table(lambda key: self.own_sizes(*key), MOST_SIZES)
         super().__init__(on_miss, sms)
 
     def _list_keys(self) -> tuple[TensorArg, TensorArg]:
@@ -256,6 +257,18 @@ class MlaDispatch(MeasuredPlan):
             raise ValueError(f"{self.name}: {too_many_rows(rows, cluster)}; {sm_count} are to be used")
         return self._sizes_of(self.tilings[key], rows, sm_count, requests)
 
+    def own_sizes(self, index: int, extents: Sequence[int]) -> tuple[int, int]:
+        """Elements of workspace and semaphores that suffice for every promised problem on CUDA device `index`; where
+        the workspace grows with the batch, for queries of these extents: (batch, query_len, heads, ..)."""
+        sms = self._sm_counts[index]
+        _, rows = self.work(1, _largest(self.query_len), _largest(self.heads))
+        blocks = max(sms, row_blocks(rows, max(t.cluster for t in self.tilings.values())))
+        # parts * rows is at most a row block for each SM, and each row block for one part.
+        if self.batch_invariant:
+            requests, own_rows = self.work(*extents[:3])
+            return max(piece_elements(requests, t.max_splits, own_rows) for t in self.tilings.values()), blocks
+        return workspace_elements(ROW_BLOCK * blocks, 1), blocks
+
     def _sizes_of(self, tiling: MlaTiling, rows: int, sm_count: int, requests: int) -> tuple[int, int, int]:
         parts = parts_of(rows, tiling.cluster, sm_count)
         elements = workspace_elements(rows, parts)
@@ -267,6 +280,13 @@ class MlaDispatch(MeasuredPlan):
 def too_many_rows(rows: int, cluster: int) -> str:
     blocks = row_blocks(rows, cluster)
     return f"{rows} rows (query_len * heads) are {blocks} blocks of {ROW_BLOCK}, each on an SM of its own"
+
+
+def _largest(extent: Extent) -> int:
+    """The upper end of a promise; a spec of this family always has one."""
+    high = extent if isinstance(extent, int) else extent[1]
+    assert high is not None
+    return high
 
 
 def make_scratch(device: Any, sizes: tuple[int, ...]) -> tuple[Any, Any]:

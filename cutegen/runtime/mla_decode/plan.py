@@ -59,11 +59,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cutegen.runtime.accuracy import Tolerance, attention_tolerance, logsumexp_tolerance
-from cutegen.runtime.apart import make_apart_check
-from cutegen.runtime.arguments import Argument, Extent, normalise_strides, torch_dtype
+from cutegen.runtime.arguments import Argument, torch_dtype
 from cutegen.runtime.call_faults import Fault, find_faults
 from cutegen.runtime.mla_decode.dispatch import MlaDispatch, make_scratch
-from cutegen.runtime.mla_decode.faults import find_later_faults, merge_single_head, rows_merge
+from cutegen.runtime.mla_decode.faults import find_later_faults
 from cutegen.runtime.mla_decode.inputs import (
     EQUAL,
     LATENT_DIM,
@@ -73,18 +72,10 @@ from cutegen.runtime.mla_decode.inputs import (
     draw_inputs,
     draw_sink,
 )
+from cutegen.runtime.mla_decode.launch import make_launch
 from cutegen.runtime.mla_decode.reference import attend, attend_sparse, join_keys, sink_factor
 from cutegen.runtime.mla_decode.sparse_inputs import draw_sparse_inputs
-from cutegen.runtime.mla_decode.tiling import (
-    LEAST_SCALE,
-    MOST_SCALE,
-    ROW_BLOCK,
-    piece_elements,
-    row_blocks,
-    workspace_elements,
-)
 from cutegen.runtime.overlap import find_overlaps
-from cutegen.runtime.slots import make_layout_check, make_memory_check
 
 
 class MlaPlan(MlaDispatch):
@@ -121,24 +112,13 @@ class MlaPlan(MlaDispatch):
 
     def launch_into(self, inputs: Sequence[Any], outputs: Sequence[Any], sms: int | None = None) -> None:
         try:
-            device = inputs[0].device
-            scratch = self._own_scratch.find(device, self._own_sizes(device, inputs[0].shape))
+            queries = inputs[0]
+            extents = queries.shape if self.batch_invariant else ()
+            scratch = self._own_scratch.take(queries, self._own_sizes[queries.get_device(), extents])
         except Exception as error:
             self._refuse(self.inputs, inputs, error)
             raise
         self.launch_fn(*inputs, *outputs, *scratch, sms=sms)
-
-    def _own_sizes(self, device: Any, extents: Sequence[int]) -> tuple[int, int]:
-        """Elements of workspace and semaphores that suffice for every promised problem; where the workspace grows with
-        the batch, for this one: (batch, query_len, heads, ..)."""
-        sms = self._sm_counts[-1 if device.index is None else device.index]
-        _, rows = self.work(1, _largest(self.query_len), _largest(self.heads))
-        blocks = max(sms, row_blocks(rows, max(t.cluster for t in self.tilings.values())))
-        # parts * rows is at most a row block for each SM, and each row block for one part.
-        if self.batch_invariant:
-            requests, own_rows = self.work(*extents[:3])
-            return max(piece_elements(requests, t.max_splits, own_rows) for t in self.tilings.values()), blocks
-        return workspace_elements(ROW_BLOCK * blocks, 1), blocks
 
     # -- reference and random problems --
 
@@ -246,61 +226,7 @@ class MlaPlan(MlaDispatch):
     # -- launching --
 
     def make_launch(self, key: str | None = None) -> Callable[..., None]:
-        """Work per call: types of tensors, layouts of outputs, promised ranges, the merge of rows, sizes of scratch and
-        the compiled call, which checks shapes, strides, dtypes, devices and alignment itself. Only when something fails
-        are the reasons looked for."""
-        kernels, sizes, sm_counts, choose = self._kernels, self._sizes, self._sm_counts, self.choose
-        args = (*self.inputs, *self.outputs, *self.scratch)
-        cache = len(self.queries)
-        scale, out, end = len(self.inputs) - 1, len(self.inputs), len(args)
-        (low_len, high_len), (low_heads, high_heads) = _bounds(self.query_len), _bounds(self.heads)
-        low_keys, high_keys = _bounds((1, None) if self.topk is None else self.topk)
-        split, work, invariant = self.split_q, self.work, self.batch_invariant
-        merged = () if self.sparse else (*range(cache), out)
-        key = key or (next(iter(self.tilings)) if len(self.tilings) == 1 else None)
-        check_memory, check_layouts = make_memory_check(), make_layout_check(args, [o.name for o in self.outputs])
-        check_apart = make_apart_check((out, out + 1), out + 2)
-
-        def launch_fn(*values: Any, sms: int | None = None) -> None:
-            try:
-                check_memory(values)
-                check_layouts(values)
-                q, factor = values[0], values[scale]
-                batch, query_len, heads, _ = q.shape
-                requests, rows = work(batch, query_len, heads)
-                device, limited = q.get_device(), sms is not None or self.sms is not None
-                chosen = key or choose(device, batch, query_len, heads, values[cache + 1].shape[-1])
-                count = self.limit_sms(sms, chosen, device) if limited else sm_counts[device]
-                parts, elements, counters = sizes[count, chosen, rows, requests * invariant]
-                if (
-                    len(values) != end
-                    or not (low_len <= query_len <= high_len and low_heads <= heads <= high_heads)
-                    or not (isinstance(factor, float) and LEAST_SCALE <= factor <= MOST_SCALE)
-                    or (batch and not (values[cache].shape[0] and low_keys <= values[cache + 1].shape[-1] <= high_keys))
-                    or values[-2].numel() < elements
-                    or values[-1].numel() < counters
-                    or (query_len > 1 and not all(rows_merge(values[i]) for i in merged))
-                    or (split and q.data_ptr() == values[out].data_ptr() and batch)
-                ):
-                    raise ValueError("arguments")  # named below
-                if batch:
-                    check_apart(values)
-                    kernels[chosen](*values[:scale], *values[out:], factor, parts)
-                    return
-            except Exception as error:
-                self._refuse(args, values, error, sms)
-                fixed = list(normalise_strides(args, values) or values)
-                for i in merged:
-                    fixed[i] = merge_single_head(fixed[i])
-                if isinstance(values[scale], int):
-                    fixed[scale] = float(values[scale])
-                if all(new is old or _lie_alike(new, old) for new, old in zip(fixed, values)):
-                    raise
-                launch_fn(*fixed, sms=sms)
-                return
-            self._refuse(args, values, sms=sms)
-
-        return launch_fn
+        return make_launch(self, key)
 
     def _find_faults(self, args: Sequence[Argument], values: Sequence[Any], sms: int | None = None) -> list[Fault]:
         written = [a.name for a in (*self.outputs, *self.scratch)]
@@ -309,21 +235,3 @@ class MlaPlan(MlaDispatch):
             *find_later_faults(self, {a.name: v for a, v in zip(args, values)}, sms),
             *find_overlaps(args, values, written, {}),
         ]
-
-
-def _lie_alike(new: Any, old: Any) -> bool:
-    """Two tensors over one storage; what puts strides right may come back to those that were passed."""
-    return hasattr(new, "stride") and hasattr(old, "stride") and new.stride() == old.stride()
-
-
-def _bounds(extent: Extent) -> tuple[int, float]:
-    if isinstance(extent, int):
-        return extent, extent
-    return extent[0], math.inf if extent[1] is None else extent[1]
-
-
-def _largest(extent: Extent) -> int:
-    """The upper end of a promise; a spec of this family always has one."""
-    high = extent if isinstance(extent, int) else extent[1]
-    assert high is not None
-    return high
