@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 9,
     "names of several modules": 69,
     "names of several classes": 46,
-    "lines of cutegen/": 72896,
+    "lines of cutegen/": 73025,
     "lines of templates/": 7879,
 }
 

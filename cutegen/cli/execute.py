@@ -1,4 +1,4 @@
-"""`check --on cpu`: its options, and the check of one target."""
+"""`check` of one target, on a GPU and on the CPU, and the options of the latter."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from cutegen.machine.case_list import CpuCase
     from cutegen.machine.check import CpuReport
     from cutegen.machine.worker import CpuSetup
+    from cutegen.run.case_list import Case
+    from cutegen.run.check import CheckReport
+    from cutegen.run.row import Row
+    from cutegen.run.shapes import Shape
     from cutegen.run.targets import Target
     from cutegen.runtime.accuracy import Tolerance
 
@@ -27,7 +31,8 @@ _OPTIONS = (
                  help=f"On the CPU: orders of events that each case runs in. [default: {ORDERS}]"),
     click.option("--strict/--no-strict", default=None,
                  help="On the CPU: a read of tensor memory lasts until its wait; by default not of files."),
-    click.option("--all", "every", is_flag=True, help="On the CPU: every tiling, and not one of each kernel module."),
+    click.option("--all", "every", is_flag=True,
+                 help="On the CPU: every tiling, and not one of each kernel module; of a suite every problem."),
     click.option("--timeline", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="On the CPU: draw the first case's roles over its steps, as .svg or .txt."),
 )  # fmt: skip
@@ -69,6 +74,44 @@ def given_on_cpu(
     return OnCpu(orders or ORDERS, strict, every, timeline)
 
 
+def asked_problems(target: Target, shapes: Sequence[str], suite: str) -> tuple[list[Shape], tuple[Row, ...]]:
+    """What `check` runs beside what breaks such kernels, the shapes of the command line or of the spec; or instead, the
+    problems of a suite. Reports which of these are not for the kernel. CutegenError: none is, or a shape is not."""
+    from cutegen.run.row import fit_rows
+    from cutegen.run.shapes import parse_shape
+    from cutegen.run.subject import load_subject
+
+    if not (shapes or suite):
+        return list(target.check_shapes), ()
+    subject = load_subject(target.path)
+    if not suite:
+        return [parse_shape(text, subject) for text in shapes], ()
+    rows, notes = fit_rows(subject, target.measured_rows(subject, suite), suite)
+    for text in notes:
+        console.note(f"{target.name}: {text}")
+    return [], rows
+
+
+def check_target(
+    target: Target,
+    shapes: Sequence[str] = (),
+    timeout: float = CASE_SECONDS,
+    allowed: Tolerance | None = None,
+    suite: str = "",
+) -> CheckReport:
+    from cutegen.cli.progress import show_bar
+    from cutegen.run.check import check_kernel
+
+    asked, rows = asked_problems(target, shapes, suite)
+    with show_bar(f"checking {target.name}") as bar:
+
+        def show(index: int, count: int, case: Case) -> None:
+            bar.progress(index, count)
+            bar.name([f"{case.name}, {case.mode}"])
+
+        return check_kernel(target.path, asked, timeout, show, target.given, allowed, rows)
+
+
 def execute_target(
     target: Target,
     on_cpu: OnCpu,
@@ -76,6 +119,7 @@ def execute_target(
     timeout: float = CASE_SECONDS,
     allowed: Tolerance | None = None,
     quiet: bool = False,
+    suite: str = "",
 ) -> CpuReport:
     """The check on the CPU. Reports first what it is expected to take, unless `quiet`."""
     from cutegen.build.cpu import lacking_for_cpu
@@ -84,15 +128,11 @@ def execute_target(
     from cutegen.machine.check import CpuReport, check_on_cpu, expected_text
     from cutegen.machine.timeline import draw
     from cutegen.machine.worker import CpuRequest
-    from cutegen.run.shapes import parse_shape, shape_text
-    from cutegen.run.subject import load_subject
+    from cutegen.run.shapes import shape_text
 
     if lacking := lacking_for_cpu():
         return CpuReport(target.name, target.given, not_run="; ".join(lacking))
-    asked = list(target.check_shapes)
-    if shapes:
-        subject = load_subject(target.path)
-        asked = [parse_shape(text, subject) for text in shapes]
+    asked, rows = asked_problems(target, shapes, suite)
     strict = bool(target.arch) if on_cpu.strict is None else on_cpu.strict
     request = CpuRequest(
         target.path,
@@ -104,6 +144,7 @@ def execute_target(
         target.ready,
         allowed,
         on_cpu.timeline is not None,
+        rows,
     )
     with show_bar(f"executing {target.name}") as bar:
 

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
-from cutegen.cli.execute import OnCpu, cpu_options, execute_target, given_on_cpu
-from cutegen.cli.targets import shapes_option, targets_argument
+from cutegen.cli.execute import OnCpu, check_target, cpu_options, execute_target, given_on_cpu
+from cutegen.cli.targets import shapes_option, suite_option, targets_argument
 from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
 from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from cutegen.machine.check import CpuReport
-    from cutegen.run.case_list import Case
     from cutegen.run.check import CheckReport
     from cutegen.run.sanitizer import SanitizerReport
     from cutegen.run.targets import Target
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 @click.command()
 @targets_argument
 @shapes_option
+@suite_option("Instead of all else, check")
 @click.option("--timeout", type=console.FiniteRange(0, 86_400, min_open=True), default=CASE_SECONDS, show_default=True,
               metavar="SECONDS", help="A case that takes longer has hung.")  # fmt: skip
 @click.option(
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 def check(
     targets: list[Path],
     shapes: tuple[str, ...],
+    suite: str,
     timeout: float,
     rtol: float | None,
     atol: float | None,
@@ -75,14 +76,16 @@ def check(
     small cases run under NVIDIA's tools instead. Exit code 1: a case failed, or a tool found something; 2: not run, the
     reason is printed.
     """
+    if shapes and suite:
+        raise CutegenError("--shape and --suite exclude each other", "give one of them", exit_code=2)
     allowed = _given_tolerance(targets, rtol, atol)
     how = given_on_cpu(targets, **on_cpu)
-    tools = _given_tools(targets, sanitize, bool(shapes or how or to_shrink))
+    tools = _given_tools(targets, sanitize, bool(shapes or suite or how or to_shrink))
     with temporary_folder() as scratch:
         reports: list[Report] = [
             _sanitize(target, tools)
             if tools
-            else _check(target, scratch / str(i), shapes, timeout, allowed, how, to_shrink)
+            else _check(target, scratch / str(i), shapes, suite, timeout, allowed, how, to_shrink)
             for i, path in enumerate(targets)
             for target in _open(path, scratch / str(i), on_cpu=how is not None)
         ]
@@ -109,7 +112,7 @@ def _given_tools(targets: Sequence[Path], sanitize: str | None, others: bool) ->
     if sanitize is None:
         return ()
     if others:
-        said = "--sanitize runs cases of its own on a GPU: leave out --shape, --shrink and --on cpu"
+        said = "--sanitize runs cases of its own on a GPU: leave out --shape, --suite, --shrink and --on cpu"
         raise CutegenError(said, "call check twice", exit_code=2)
     if files := [path for path in targets if path.suffix == ".py"]:
         said = f"{files[0]}: --sanitize is for specs and generated packages"
@@ -167,6 +170,7 @@ def _check(
     target: Target | CutegenError,
     scratch: Path,
     shapes: Sequence[str],
+    suite: str,
     timeout: float,
     allowed: Tolerance | None,
     on_cpu: OnCpu | None,
@@ -182,9 +186,9 @@ def _check(
             return CheckReport(target.name, target.given, not_run=obstacle)
         report: CheckReport | CpuReport
         if on_cpu:
-            report = execute_target(target, on_cpu, shapes, timeout, allowed)
+            report = execute_target(target, on_cpu, shapes, timeout, allowed, suite=suite)
         else:
-            report = check_target(target, shapes, timeout, allowed)
+            report = check_target(target, shapes, timeout, allowed, suite)
     except CutegenError as error:
         return error
     try:
@@ -192,27 +196,6 @@ def _check(
     except CutegenError as error:  # what failed is known, and stays
         click.echo(f"{target.name}: not shrunk: {error.message}", err=True)
         return report
-
-
-def check_target(
-    target: Target, shapes: Sequence[str] = (), timeout: float = CASE_SECONDS, allowed: Tolerance | None = None
-) -> CheckReport:
-    from cutegen.cli.progress import show_bar
-    from cutegen.run.check import check_kernel
-    from cutegen.run.shapes import parse_shape
-    from cutegen.run.subject import load_subject
-
-    asked = list(target.check_shapes)
-    if shapes:
-        subject = load_subject(target.path)
-        asked = [parse_shape(text, subject) for text in shapes]
-    with show_bar(f"checking {target.name}") as bar:
-
-        def show(index: int, count: int, case: Case) -> None:
-            bar.progress(index, count)
-            bar.name([f"{case.name}, {case.mode}"])
-
-        return check_kernel(target.path, asked, timeout, show, target.given, allowed)
 
 
 def _say_check(report: Report) -> None:

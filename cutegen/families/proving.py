@@ -89,7 +89,7 @@ class Proving(Protocol):
 
     given_draw: Any  # the draw of problems that a user gives to `check`
     guessed_inputs: Sequence[str]  # that a kernel may read ahead of the kernel in front which writes them, and verify
-    ragged_draw: Any  # the draw of a suite's problems with ragged lengths; None: there are no lengths
+    cpu_extents: Mapping[str, int]  # by dim, the most that a suite's problem has of it where a CPU executes it
 
     baselines_for: Mapping[str, str]  # by the name of each baseline that plans of the family may have, what it is for
 
@@ -108,6 +108,11 @@ class Proving(Protocol):
 
     def list_small_problems(self, plan: Any, sms: int) -> Iterator[Problem]:
         """Problems of each tiling that are executed on a CPU in seconds, on a GPU of so few SMs."""
+        ...
+
+    def draw_as(self, plan: Any, lengths: str, keys: str) -> Any:
+        """The draw of a suite's problem with these words (`Problem` in run/suite.py), "" for what is left out; None:
+        the plan has none of that."""
         ...
 
     def late_rows(self, plan: Any, inputs: Sequence[Any]) -> Mapping[str, Any]:

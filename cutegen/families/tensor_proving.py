@@ -23,9 +23,9 @@ class TensorProving:
     hard: tuple[str, ...]
     shapes: tuple[Mapping[str, int], ...]
     given_draw: Any = None
-    ragged_draw: Any = None
 
     guessed_inputs: ClassVar[Sequence[str]] = ()
+    cpu_extents: ClassVar[Mapping[str, int]] = {}
     baselines_for: ClassVar[Mapping[str, str]] = {}
 
     def name_roles(self, plan: TensorPlan) -> Roles:
@@ -49,6 +49,9 @@ class TensorProving:
             for name in self.hard:
                 small = {role: min(n, SMALL) for role, n in self.problems[name].items()}
                 yield Problem(name, _legal(plan, small), key, ("numerics", "strides"))
+
+    def draw_as(self, plan: TensorPlan, lengths: str, keys: str) -> Any:
+        return None
 
     def late_rows(self, plan: TensorPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
         return {}

@@ -9,11 +9,13 @@ from math import prod
 from typing import Any
 
 from cutegen.families.proving import Mode, Problem
-from cutegen.run.case_list import Case
+from cutegen.run.case_list import Case, case_of
+from cutegen.run.row import Row
 from cutegen.run.shapes import Shape, complete, product_space
 from cutegen.run.subject import Subject
 
 SM_COUNTS = (2, 4)  # of the GPU that launches see: few, so that small problems take several waves
+SUITE_EXTENT, SUITE_CASES = 300, 12  # the most of a dim where its family says no less; of problems that are run
 ON_A_GPU: tuple[Mode, ...] = ("stream", "graph")
 # What an order of a case is expected to take: multiply-adds a second with races looked for, on one core of 2.5 GHz,
 # and what takes time whatever the size.
@@ -33,13 +35,19 @@ class CpuCase:
     bytes: int | None = None
 
 
-def list_cpu_cases(subject: Subject, shapes: Sequence[Shape] = (), every: bool = False) -> list[CpuCase]:
+def list_cpu_cases(
+    subject: Subject, shapes: Sequence[Shape] = (), every: bool = False, suite: Sequence[Row] = ()
+) -> list[CpuCase]:
     """For one tiling of each kernel module, or for every tiling; then `shapes` (the spec's, the user's) on the
-    subject's own choice of tiling."""
+    subject's own choice of tiling. suite: its problems alone, cut down; without `every` some of them."""
+    if suite:
+        return [
+            _estimated(subject, CpuCase(case, _fewest_sms(subject, case.shape)))
+            for case in _cut_down(subject, suite, every)
+        ]
     proving, plan = subject.proving, subject.plan
     keys = set(subject.tilings) if every or plan is None else _sample(plan)
     found: list[CpuCase] = []
-    most = max([SM_COUNTS[-1], *(plan.least_sms(key) for key in subject.tilings)] if plan else SM_COUNTS)
     for sms in SM_COUNTS:
         problems: Iterator[Problem]
         if proving:
@@ -55,8 +63,32 @@ def list_cpu_cases(subject: Subject, shapes: Sequence[Shape] = (), every: bool =
     for given in (*subject.shapes, *shapes):
         shape = complete(subject, given, "check shape")
         draw = proving.given_draw if proving else None
-        found.append(CpuCase(Case("given", shape, "numerics", None, draw), most))
+        found.append(CpuCase(Case("given", shape, "numerics", None, draw), _fewest_sms(subject, shape)))
     return [_estimated(subject, case) for case in found]
+
+
+def _fewest_sms(subject: Subject, shape: Shape) -> int:
+    """On which any of its tilings runs this problem."""
+    needed = [subject.plan.fewest_sms(key, shape) for key in subject.tilings] if subject.plan else []
+    return max(SM_COUNTS[-1], *needed) if needed else SM_COUNTS[-1]
+
+
+def _cut_down(subject: Subject, suite: Sequence[Row], every: bool) -> list[Case]:
+    """Problems of a suite with extents halved until they are small, those that are alike then once; without `every`
+    SUITE_CASES of them, evenly spread."""
+    most = subject.proving.cpu_extents if subject.proving else {}
+    found: list[Case] = []
+    for row in suite:
+        shape = dict(row.shape)
+        for dim, promised in subject.dims.items():
+            low, step = (promised, 1) if isinstance(promised, int) else (promised[0], subject.steps.get(dim, 1))
+            while shape.get(dim, 0) > most.get(dim, SUITE_EXTENT) and (half := shape[dim] // 2 // step * step) >= low:
+                shape[dim] = half
+        case = case_of(subject, replace(row, shape=shape))
+        if case not in found:
+            found.append(case)
+    count = len(found) if every else min(len(found), SUITE_CASES)
+    return [found[i * (len(found) - 1) // max(1, count - 1)] for i in range(count)]
 
 
 def _sample(plan: Any) -> set[str]:

@@ -17,6 +17,7 @@ from cutegen.defaults import CASE_SECONDS
 from cutegen.diagnostics import CutegenError
 from cutegen.run.attempts import Attempts
 from cutegen.run.output_check import OutputError
+from cutegen.run.row import Row
 from cutegen.run.shapes import Shape
 from cutegen.run.worker import MAX_LOST, LostError, Worker
 from cutegen.runtime.accuracy import Tolerance
@@ -41,7 +42,7 @@ MANY = 8  # unknown instructions that a finding lists
 class CpuRequest:
     """orders: how many of them each case runs in. timeout: seconds for one order of a case. every: all tilings. ready:
     inputs that were written before the kernel in front could start; None: nobody says, and launches start when it has
-    ended. strict: see Simulation. timeline: take notes of the first case."""
+    ended. strict: see Simulation. timeline: take notes of the first case. suite: problems to run instead of others."""
 
     path: Path
     shapes: tuple[Shape, ...] = ()
@@ -52,6 +53,7 @@ class CpuRequest:
     ready: tuple[str, ...] | None = None
     allowed: Tolerance | None = None
     timeline: bool = False
+    suite: tuple[Row, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,7 @@ def _load(request: CpuRequest) -> tuple[Subject, Simulation, CpuSetup]:
         subject = plan_subject(simulate(subject.plan, simulation), request.path)
         _promise(simulation, subject, request.ready)
     subject = replace(subject, allowed=request.allowed)
-    cases = list_cpu_cases(subject, request.shapes, request.every)
+    cases = list_cpu_cases(subject, request.shapes, request.every, request.suite)
     if subject.plan:
         named = {case.case.tiling for case in cases}
         open_choice = {subject.plan.dispatch(**c.case.shape) for c in cases if c.case.tiling is None}

@@ -14,6 +14,7 @@ from cutegen.run.attempts import ACCEPTABLE, Fault
 from cutegen.run.case_list import Case
 from cutegen.run.cases import CaseResult
 from cutegen.run.output_check import OutputError
+from cutegen.run.row import Row
 from cutegen.run.shapes import Shape, shape_text
 from cutegen.run.shrink import Shrunk
 from cutegen.run.worker import OnCase, run_cases
@@ -117,15 +118,16 @@ def check_kernel(
     on_case: OnCase | None = None,
     given: Path | None = None,
     allowed: Tolerance | None = None,
+    suite: Sequence[Row] = (),
 ) -> CheckReport:
     """Checks the generated package or Python file at `path`, in another process.
 
-    shapes: problems to add to the edge shapes. timeout: seconds per case, after which it counts as hung. given: the
-    path that the report names, where it is another one. allowed: the tolerance of every output, instead of the one that
-    follows from dtypes and problem.
+    shapes: problems to add to the edge shapes. suite: problems to check instead. timeout: seconds per case, after
+    which it counts as hung. given: the path that the report names, where it is another one. allowed: the tolerance of
+    every output, instead of the one that follows from dtypes and problem.
     CutegenError: it cannot be loaded or compiled.
     """
-    setup, results = run_cases(path, shapes, timeout, on_case, allowed)
+    setup, results = run_cases(path, shapes, timeout, on_case, allowed, suite)
     if setup["environment"]["gpu"] is None and all(map(_lacks_gpu, results)):
         # Nothing ran for lack of a GPU: that is the reason, not the kernel.
         return CheckReport(setup["name"], given or path, not_run=f"no CUDA device; {results[0].detail[0]}")

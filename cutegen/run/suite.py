@@ -104,9 +104,13 @@ class Problem(Section):
     epilogue: Annotated[Expression | dict[str, Expression], AfterValidator(_check_epilogue)] | None = Field(
         default=None, description="What is done to `acc`, operands named by shape; anything, when left out."
     )
-    lengths: Literal["alike", "ragged"] = Field(
+    lengths: Literal["alike", "ragged", "gaps"] = Field(
         default="alike",
-        description="Of requests: all `kv_len`, or spread over 1 to `kv_len`, the same ones in every run.",
+        description="Of requests, or tokens with sparse keys: all as given; `ragged`, spread from 1 on up to that, "
+        "the same ones in every run; `gaps`, so, and every other one 0.",
+    )
+    keys: Literal["all", "some", "none"] = Field(
+        default="all", description="Of sparse keys within a length: those whose index names a row of the cache."
     )
 
 
@@ -159,6 +163,7 @@ class Suite:
             mainloop=problem.mainloop,
             epilogue=form_of_statements(statements, str) if statements else "",
             lengths=problem.lengths if problem.lengths != "alike" else "",
+            keys=problem.keys if problem.keys != "all" else "",
         )
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from cutegen.diagnostics import CutegenError
 from cutegen.run.case_list import Case, list_cases
 from cutegen.run.cases import CaseResult, Status, run_case
 from cutegen.run.environment import describe_environment
+from cutegen.run.row import Row
 from cutegen.run.shapes import Shape
 from cutegen.run.subject import load_subject
 from cutegen.runtime.accuracy import Tolerance
@@ -28,7 +29,12 @@ OnCase = Callable[[int, int, Case], None]
 
 
 def run_cases(
-    path: Path, shapes: Sequence[Shape], timeout: float, on_case: OnCase | None, allowed: Tolerance | None = None
+    path: Path,
+    shapes: Sequence[Shape],
+    timeout: float,
+    on_case: OnCase | None,
+    allowed: Tolerance | None = None,
+    suite: Sequence[Row] = (),
 ) -> tuple[Setup, list[CaseResult]]:
     """Runs every case of the subject at `path`. CutegenError: it cannot be loaded or compiled.
 
@@ -38,7 +44,7 @@ def run_cases(
     results: list[CaseResult] = []
     lost = 0
     while True:
-        worker = Worker(path, "cutegen.run.worker", (path, shapes, allowed))
+        worker = Worker(path, "cutegen.run.worker", (path, shapes, allowed, suite))
         try:
             cases: list[Case] = worker.answer["cases"]
             for index in range(len(results), len(cases)):
@@ -107,10 +113,10 @@ def main(handle: int) -> None:
     """The worker: loads and compiles a subject, then runs the cases it is asked for, until the other end is closed."""
     warnings.simplefilter("ignore")  # torch's, about settings of the check itself; findings go through the pipe
     connection = Connection(handle)
-    path, shapes, allowed = connection.recv()
+    path, shapes, allowed, suite = connection.recv()
     try:
         subject = replace(load_subject(path), allowed=allowed)
-        cases = list(list_cases(subject, shapes))
+        cases = list(list_cases(subject, shapes, suite))
         if subject.plan:
             subject.plan.warm_up()
         environment = describe_environment()

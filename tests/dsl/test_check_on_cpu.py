@@ -122,6 +122,19 @@ def cpu_only() -> Any:
     return Driver(None, (), "no driver")
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("kernel", "suite"), [("mla_decode_bf16_few", "flash_mla_dense"), ("mla_sparse_v32_few", "flash_mla_sparse")]
+)
+def test_cases_of_flash_mla(kernel: str, suite: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those for up to 16 heads, cut down: kernels of one form, which compile soonest."""
+    code, result = check(capsys, ROOT / "specs" / f"{kernel}_sm90a.yaml", "--orders", 1, "--suite", suite)
+    (report,) = result["checks"]
+    assert code == 0, report["summary"]
+    assert len(report["cases"]) == 12
+    assert {case["case"]["mode"] for case in report["cases"]} == {"numerics"}
+
+
 def test_problems_are_ragged_and_take_several_waves() -> None:
     subject = load(ROOT / "generated" / "gemm_bf16_sm90a", Simulation())
     cases = list_cpu_cases(subject)

@@ -18,6 +18,7 @@ class GemmProving:
     """What is known of any product; those of groups have a module of their own."""
 
     guessed_inputs: Sequence[str] = ()
+    cpu_extents: Mapping[str, int] = {}
     baselines_for: Mapping[str, str] = {
         "torch.mm": "dense products, and groups of rows without scales",
         "torch.addmm": "dense products whose whole epilogue adds one tensor of their dtype",
@@ -36,6 +37,9 @@ class GemmProving:
         m, n, k, batch = plan.roles
         return Roles(m, n, k, "".join(batch), plan.gathered.of if plan.gathered else "")
 
+    def draw_as(self, plan: KernelPlan, lengths: str, keys: str) -> Any:
+        return None
+
     def late_rows(self, plan: KernelPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
         return {}
 
@@ -51,7 +55,6 @@ class GemmProving:
 
 class DenseProving(GemmProving):
     given_draw = None
-    ragged_draw = None
 
     def list_problems(self, plan: KernelPlan) -> Iterator[Problem]:
         return self._space(plan).list_problems(plan.tilings, plan)

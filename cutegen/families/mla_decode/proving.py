@@ -9,14 +9,14 @@ from cutegen.arch import MOST_SMS
 from cutegen.families.mla_decode.baselines import list_baselines
 from cutegen.families.mla_decode.sparse_problems import ends, list_small_sparse_problems, list_sparse_problems
 from cutegen.families.proving import ALL_MODES, Baseline, Mode, Problem, Proving, Roles, operand_dtype
-from cutegen.runtime.mla_decode.inputs import EDGES, LATENT_DIM, Draw
+from cutegen.runtime.mla_decode.inputs import EDGES, LATENT_DIM, Draw, Keys, Lengths
 from cutegen.runtime.mla_decode.plan import MlaPlan
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 
 class MlaProving:
     given_draw = Draw("random")
-    ragged_draw = Draw("spread")
+    cpu_extents: Mapping[str, int] = {"batch": 5}
     guessed_inputs: Sequence[str] = ("seq_lens", "topk_length", "extra_topk_length")
     baselines_for: Mapping[str, str] = {
         **dict.fromkeys(("flash_mla", "sgl_flash_mla", "flash_attn", "fa3_fwd"), "MLA decode with `q: joined`"),
@@ -100,6 +100,9 @@ class MlaProving:
             yield problem("fewer keys than tokens", Draw("edges"), 2, many, low, many + 1)
             yield problem("no keys at all", Draw("empty"), 2, few, low, KEY_BLOCK)
 
+    def draw_as(self, plan: MlaPlan, lengths: str, keys: str) -> Draw | None:
+        return None if keys and not plan.sparse else Draw(_LENGTHS[lengths], keys=_KEYS[keys])
+
     def late_rows(self, plan: MlaPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
         """Of the cache, all but the keys before the new tokens; with sparse keys nothing is ready."""
         if plan.sparse:
@@ -140,5 +143,8 @@ class MlaProving:
             yield dict(zip(plan.dims, (batch, few, heads, length)))
 
 
+# What words of a suite are as a draw.
+_LENGTHS: Mapping[str, Lengths] = {"": "equal", "ragged": "spread", "gaps": "gaps"}
+_KEYS: Mapping[str, Keys] = {"": "distinct", "some": "holes", "none": "none"}
 _AXES = {"batch": "batch", "query_len": "token", "heads": "head", "value_dim": "column"}
 PROVING: Proving = MlaProving()

@@ -36,8 +36,8 @@ LIBRARIES = {
 
 class RowProving:
     given_draw: Any = None
-    ragged_draw: Any = None
     guessed_inputs: Sequence[str] = ()
+    cpu_extents: Mapping[str, int] = {}
     baselines_for: Mapping[str, str] = {
         "quack": "norms of rows and cross-entropy with their gradients, and softmax",
         **dict.fromkeys(("flashinfer", "sgl_kernel"), "norms of rows and gated activations, quantised too"),
@@ -71,6 +71,9 @@ class RowProving:
             most = (t.row_threads * t.vectors + streamed) * t.vector * (1 + plan.halved)
             modes: tuple[Mode, ...] = (*SEVERAL, "alias") if plan.aliases else SEVERAL
             yield Problem("several turns of a CTA", _legal(plan, rows, most - 1, key), key, modes)
+
+    def draw_as(self, plan: RowPlan, lengths: str, keys: str) -> Any:
+        return None
 
     def late_rows(self, plan: RowPlan, inputs: Sequence[Any]) -> Mapping[str, Any]:
         return {}

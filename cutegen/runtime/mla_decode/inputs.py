@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 LATENT_DIM, ROPE_DIM = 512, 64  # of a row of the cache, the latent part first
 QUERY_DIM = LATENT_DIM + ROPE_DIM
@@ -21,21 +21,24 @@ LARGE = 0x78  # the byte of 256; those from it on are about PEAK times all finit
 ONE_SCALE = 0.0043  # of a whole cache; no power of two
 FINITE = 0x7F  # bytes of e4m3 without sign that are finite
 SCALE_RANGE = (-9.0, -6.0)  # binary logarithms of scales, with which values as large as 448 are about 1
+Lengths: TypeAlias = Literal["equal", "spread", "gaps", "random", "edges", "long", "empty"]
+Keys: TypeAlias = Literal["distinct", "repeated", "holes", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
     """lengths: of the requests, kv_len being the largest: all "equal", "spread" evenly over 1 to kv_len in a scattered
-    order, the same ones every time, drawn at "random", "edges" of blocks and pages, few tokens and one "long" request,
-    or none ("empty"). peaked: the last keys of a request get nearly all the weight,
-    so that the error of a missed or invented key is of the size of the output. pitch: the cache is one layer of a pool
-    of three, whose pages lie side by side. keys: sparse ones of a token, all "distinct"; "repeated", half of them or
-    more a second time; "holes", some of no row of the cache, -1 and others; or "none", -1 throughout."""
+    order, the same ones every time, or so with "gaps", every other one being 0, drawn at "random", "edges" of blocks
+    and pages, few tokens and one "long" request, or none ("empty"). peaked: the last keys of a request get nearly all
+    the weight, so that the error of a missed or invented key is of the size of the output. pitch: the cache is one
+    layer of a pool of three, whose pages lie side by side. keys: sparse ones of a token, all "distinct"; "repeated",
+    half of them or more a second time; "holes", some of no row of the cache, -1 and others; or "none", -1
+    throughout."""
 
-    lengths: Literal["equal", "spread", "random", "edges", "long", "empty"] = "equal"
+    lengths: Lengths = "equal"
     peaked: bool = False
     pitch: bool = False
-    keys: Literal["distinct", "repeated", "holes", "none"] = "distinct"
+    keys: Keys = "distinct"
 
 
 EQUAL = Draw()
@@ -152,8 +155,9 @@ def draw_lengths(kind: str, batch: int, longest: int) -> list[int]:
         return [0] * batch
     if kind == "equal" or batch == 0:
         return [longest] * batch
-    if kind == "spread":
-        return [longest - ((i * GOLDEN % 2**32) * longest >> 32) for i in range(batch)]
+    if kind in ("spread", "gaps"):
+        spread = [longest - ((i * GOLDEN % 2**32) * longest >> 32) for i in range(batch)]
+        return [n if i % 2 == 0 or kind == "spread" else 0 for i, n in enumerate(spread)]
     if kind == "long":
         found = torch.randint(0, min(longest, 100) + 1, (batch,)).tolist()
     elif kind == "random":

@@ -21,7 +21,6 @@ MARKS = 9  # sizes that Deal("edges") goes through
 
 class GroupedProving(GemmProving):
     given_draw = Deal("random")
-    ragged_draw = None
 
     def list_problems(self, plan: GroupedPlan) -> Iterator[Problem]:
         """Group sizes around every edge of tiles, none and one among them; extents around those of tile and ring."""
