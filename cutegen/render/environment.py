@@ -19,6 +19,7 @@ from markupsafe import Markup
 from cutegen.diagnostics import CutegenError
 from cutegen.families.generated_names import tensor_stem
 from cutegen.render.layout import entry, given, source
+from cutegen.render.params import declared, values
 from cutegen.runtime.cache import default_root, read_kept, write_kept
 from cutegen.runtime.trust import seal
 
@@ -89,6 +90,7 @@ class TemplateEnvironment(Environment):
             **options,
         )
         self.filters |= {"entry": entry, "given": given, "source": source, "stem": tensor_stem, "tuple": tuple}
+        self.filters |= {"declared": declared, "values": values}
 
 
 @cache

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from jinja2.visitor import NodeTransformer
 from cutegen.families.registry import load_family
 from cutegen.render.environment import OTHER_ENVIRONMENT, TemplateEnvironment
 from cutegen.render.package import Resolved
+from cutegen.render.params import find_declarations, find_values
 
 # Characters for private use, which no name, number or sentence of a spec has: begin NUMBER text end.
 _BEGIN, _NUMBER_END, _END = "\ue000", "\ue001", "\ue002"
@@ -159,6 +162,7 @@ class _Tracing(TemplateEnvironment):
         super().__init__(folder)
         self.code_generator_class = _Marking
         self.filters |= {"indent": _indent, "trim": _trim, "length": _length}
+        self.filters |= {"declared": self._declared, "values": self._values}
         self.sources = sources
         self.fields: dict[tuple[type, str], Field] = {}
         self.expressions: list[Source] = []
@@ -179,6 +183,25 @@ class _Tracing(TemplateEnvironment):
         value = _trace_value(value, field)
         self._reads[-1].append(_Read(obj, field, value))
         return value
+
+    def _declared(self, text: str) -> str:
+        """The filter, whose text keeps its marks; so does that of `values`."""
+        plain, sources = self._split(text)
+        return "\n".join(self._join(plain, sources, *places) for places in find_declarations(plain))
+
+    def _values(self, text: str) -> list[str]:
+        plain, sources = self._split(text)
+        return [self._join(plain, sources, place) for place in find_values(plain)]
+
+    def _split(self, marked: str) -> tuple[str, list[Source | None]]:
+        """The text without marks, and the source of each of its characters."""
+        parts = list(self.sources.parts(marked))
+        return "".join(part.text for part in parts), [part.source for part in parts for _ in part.text]
+
+    def _join(self, plain: str, sources: Sequence[Source | None], *places: slice) -> str:
+        characters = [each for place in places for each in zip(plain[place], sources[place])]
+        runs = ((source, "".join(text for text, _ in run)) for source, run in groupby(characters, itemgetter(1)))
+        return "".join(self.sources.mark(text, source) if source else text for source, text in runs)
 
     def begin(self, number: int) -> Source:
         """Called before an expression is evaluated. number: of those in `expressions`."""

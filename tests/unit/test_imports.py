@@ -40,7 +40,7 @@ LAYERS = (
     ("cutegen.epilogue",),
     ("cutegen.spec",),
     # The engine that families render with; packages and files come later.
-    ("cutegen.render.environment", "cutegen.render.layout"),
+    ("cutegen.render.environment", "cutegen.render.layout", "cutegen.render.params"),
     ("cutegen.model",),
     ("cutegen.families",),
     ("cutegen.resolve",),

@@ -56,7 +56,8 @@ def test_every_line_is_of_a_template_that_has_it(spec: str) -> None:
                 if part.source.expression:
                     assert part.source.expression.splitlines()[0] in text
                 else:
-                    assert all(word in text for word in re.findall(r"\w+", part.text))  # blocks may stand between
+                    # Blocks may stand between, and filters change the case of what a macro writes.
+                    assert all(word.lower() in text.lower() for word in re.findall(r"\w+", part.text))
 
 
 def described(lines: Iterable[Line], text: str) -> set[str]:

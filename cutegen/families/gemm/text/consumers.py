@@ -14,11 +14,6 @@ class ConsumersText:
 
     pingpong: bool
 
-    @property
-    def group_index(self) -> str:
-        """How coordinates end in shared memory of which each group has its own."""
-        return ", group" if self.pingpong else ""
-
 
 def reads_batch(problem: GemmProblem, stored: bool) -> bool:
     """Whether MMA warpgroups need the batch index of a tile; stored: whether its epilogue does."""

@@ -39,14 +39,14 @@ class OutputsText:
         return tuple(o for o in self.every if not o.bulk)
 
 
-def inputs_text(problem: GemmProblem, group_index: str) -> InputsText:
-    """In the kernel's frame. group_index: see ConsumersText."""
+def inputs_text(problem: GemmProblem) -> InputsText:
+    """In the kernel's frame."""
     program = problem.kernel_epilogue
     return InputsText(
         tiles=tuple(tile_text(o, problem.paired_dim) for o in program.tiles),
         switches=tuple(o for name in program.tile_switches for o in program.operands if o.name == name),
         vectors=tuple(
-            vector_text(o, group_index, problem.gather if problem.gathers(o.name) else None)
+            vector_text(o, problem.gather if problem.gathers(o.name) else None)
             for o in program.operands
             if o.kind in ("row_vector", "column_vector")
         ),

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutegen.arch.architecture import TMA_ALIGN
 from cutegen.epilogue import BlockOutput, Operand, Output, Reduction
 from cutegen.families.gemm.features.groups.group_text import GroupText
-from cutegen.families.gemm.features.packed_scales.packed_text import PackedText
-from cutegen.families.gemm.features.reductions.reduction_text import ReductionsText
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.families.gemm.text.blocks import BlocksText
-from cutegen.families.gemm.text.boxes import BoxesText
-from cutegen.families.gemm.text.epilogue import InputsText, OutputsText
-from cutegen.families.gemm.text.load import LoadText, RingTensor
-from cutegen.families.gemm.text.mainloop import MainloopText
+from cutegen.families.gemm.text.load import RingTensor
 from cutegen.families.gemm.text.tensors import scale_modes
-from cutegen.families.gemm.text.work import WorkText
-from cutegen.families.generated_names import tensor_stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +20,6 @@ class ReorderedText:
     name: str
     axes: list[int]
     modes: str
-
-
-@dataclass(frozen=True, slots=True)
-class KernelParameter:
-    """A parameter of the kernel. value: what the host function gives it."""
-
-    name: str
-    kind: str
-    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +33,9 @@ class HostText:
     tiles_n: str
     batches: str
     k_tiles: str
-    parameters: tuple[KernelParameter, ...]
 
 
-def host_text(
-    problem: GemmProblem, a: RingTensor, b: RingTensor, groups: GroupText | None, parameters: Iterator[KernelParameter]
-) -> HostText:
+def host_text(problem: GemmProblem, a: RingTensor, b: RingTensor, groups: GroupText | None) -> HostText:
     """In the kernel's frame."""
     output = problem.kernel_epilogue.outputs[0]
     return HostText(
@@ -65,7 +45,6 @@ def host_text(
         tiles_n=_clusters("n", b, a, groups),
         batches=f"{output.name}.shape[2]" if output.batched else "Int32(1)",
         k_tiles=f"cute.ceil_div({a.name}.shape[1], tile_k)",
-        parameters=tuple(parameters),
     )
 
 
@@ -76,65 +55,6 @@ def _clusters(dim: str, rows: RingTensor, others: RingTensor, groups: GroupText 
         f"{rows.index or rows.name}.shape[0]" if rows.index or not rows.paired else f"cute.size({rows.name}, mode=[0])"
     )
     return f"cute.ceil_div({extent}, tile_{dim} * t.cluster[{'mn'.index(dim)}]){more}"
-
-
-def kernel_parameters(
-    matrices: tuple[RingTensor, RingTensor],
-    load: LoadText,
-    packed: tuple[PackedText, ...],
-    mainloop: MainloopText,
-    inputs: InputsText,
-    outputs: OutputsText,
-    boxes: BoxesText | None,
-    blocks: BlocksText | None,
-    reductions: ReductionsText,
-    groups: GroupText | None,
-    work: WorkText,
-) -> Iterator[KernelParameter]:
-    """matrices: A and B."""
-    yield KernelParameter("mma", "cute.TiledMma", "mma")
-    for x in matrices:
-        if x.index:
-            yield KernelParameter(x.gmem, "cute.Tensor", x.name)
-            yield _tensor(x.index)
-        else:
-            yield from _by_tma(x.end, x.gmem)
-    for scale in packed:
-        yield from _by_tma(scale.end, scale.gmem)
-    yield from (KernelParameter(atom.name, atom.kind, atom.name) for atom in load.piece_atoms)
-    for tile in (*outputs.by_tma, *inputs.tiles):
-        yield from _by_tma(tensor_stem(tile.name), tile.gmem)
-    for end in boxes.ends if boxes else ():
-        yield from _by_tma(end, f"m_{end}")
-    if mainloop.row_scale and mainloop.row_scale.index:
-        yield _tensor(mainloop.row_scale.name)
-    elif mainloop.row_scale:
-        yield from _by_tma(mainloop.row_scale.end, mainloop.row_scale.gmem)
-    if mainloop.block_scale:
-        yield _tensor(mainloop.block_scale.name)
-    yield from (KernelParameter(x.gmem, "cute.Tensor", x.name) for x in outputs.by_threads)
-    yield from (_tensor(v.name) for v in inputs.vectors)
-    yield from (_tensor(x.name) for x in inputs.device_scalars)
-    yield from (_tensor(x.name) for x in inputs.blocks)
-    yield from (KernelParameter(name, "Float32", name) for name in inputs.host_scalars)
-    yield from (_tensor(x.name) for x in (blocks.outputs if blocks else ()))
-    yield from (_tensor(r.name) for r in reductions.outputs)
-    if groups:
-        yield _tensor(groups.tensor)
-    yield from (KernelParameter(name, "cute.Tensor", name) for name in reductions.scratch)
-    yield KernelParameter("scheduler", "TileScheduler", "scheduler")
-    if work.split:
-        yield KernelParameter("split", "k_split.KSplit", "split")
-    yield from (KernelParameter(name, "cute.Tensor", name) for name in work.scratch)
-
-
-def _by_tma(end: str, gmem: str) -> Iterator[KernelParameter]:
-    yield KernelParameter(f"tma_atom_{end}", "cute.CopyAtom", f"tma_atom_{end}")
-    yield KernelParameter(gmem, "cute.Tensor", gmem)
-
-
-def _tensor(name: str) -> KernelParameter:
-    return KernelParameter(f"m{tensor_stem(name)}", "cute.Tensor", name)
 
 
 def _reordered(problem: GemmProblem) -> tuple[ReorderedText, ...]:

@@ -23,21 +23,11 @@ from cutegen.families.gemm.text.epilogue import (
     outputs_text,
 )
 from cutegen.families.gemm.text.functions import FunctionText
-from cutegen.families.gemm.text.host import HostText, host_text, kernel_parameters
+from cutegen.families.gemm.text.host import HostText, host_text
 from cutegen.families.gemm.text.load import LoadText, RingTensor, load_text, ring_tensors
 from cutegen.families.gemm.text.mainloop import MainloopText, mainloop_text
 from cutegen.families.gemm.text.module import ModuleText, module_text
 from cutegen.families.gemm.text.output_tile import OutputTileText, output_tile_text
-from cutegen.families.gemm.text.roles import (
-    RolesText,
-    consume_role,
-    epilogue_fields,
-    gather_role,
-    load_role,
-    load_tiles_role,
-)
-from cutegen.families.gemm.text.sm100_roles import tensor_memory_roles
-from cutegen.families.gemm.text.smem import SmemText, smem_text
 from cutegen.families.gemm.text.store import StoreText, store_text
 from cutegen.families.gemm.text.work import WorkText, work_text
 from cutegen.model.kernel import KernelModel, name_numbers
@@ -45,17 +35,16 @@ from cutegen.model.kernel import KernelModel, name_numbers
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """What kernel.py.jinja and its parts read as k. All of it is in the kernel's frame. reads_batch: whether MMA
-    warpgroups need the batch index of a tile. pdl_wait, pdl_trigger: whether the kernel waits for the one before it,
-    and lets the next one start. pair: whether two CTAs multiply together."""
+    """What kernel.py.jinja and its parts read as k. All of it is in the kernel's frame. tensor_memory: whether that has
+    the sums. reads_batch: whether MMA warpgroups need the batch index of a tile. pdl_wait, pdl_trigger: whether the
+    kernel waits for the one before it, and lets the next one start. pair: whether two CTAs multiply together."""
 
     module: ModuleText
     arguments: ArgumentsText
     host: HostText
     model: KernelModel
+    tensor_memory: bool
     barrier_numbers: tuple[tuple[str, int, bool], ...]
-    smem: SmemText
-    roles: RolesText
     work: WorkText
     a: RingTensor
     b: RingTensor
@@ -86,7 +75,6 @@ class KernelText:
 
 def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     problem, structure = kernel.tilings[0].problem, kernel.tilings[0].framed
-    in_tensor_memory = problem.target.tensor_memory > 0
     groups, consumers = group_text(problem), ConsumersText(structure.schedule == "pingpong")
     work = work_text(problem, structure, kernel.tilings[0].numbers)
     a, b, *scales = ring_tensors(problem, [t.framed for t in kernel.tilings], groups)
@@ -94,15 +82,11 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     packed = packed_text(problem)
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], scales[0] if scales else None)
     tile = output_tile_text(problem)
-    inputs, outputs = inputs_text(problem, consumers.group_index), outputs_text(problem)
+    inputs, outputs = inputs_text(problem), outputs_text(problem)
     boxes = boxes_text(problem, structure, inputs, outputs)
     reductions, epilogue = reductions_text(problem), epilogue_text(problem)
     store = store_text(problem, consumers, groups, work, epilogue, reductions, tile)
     blocks = blocks_text(problem, store.parameters)
-    own_fields = epilogue_fields(problem, consumers.group_index, blocks, reductions)
-    own_parameters = kernel_parameters(
-        (a, b), load, packed, mainloop, inputs, outputs, boxes, blocks, reductions, groups, work
-    )
     arguments = arguments_text(problem, reductions, work)
     cutlass_names = {"Float32", "Int32", "Int64", "const_expr", "pipeline", *arguments.dtypes}
     cutlass_names |= {"Boolean"} if consumers.pingpong or inputs.switches or mainloop.promoted_k else set()
@@ -126,18 +110,10 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     return KernelText(
         module=module_text(resolved, kernel, problem, load.ahead, cutlass_names, imported),
         arguments=arguments,
-        host=host_text(problem, a, b, groups, own_parameters),
+        host=host_text(problem, a, b, groups),
         model=kernel.tilings[0].model,
+        tensor_memory=problem.target.tensor_memory > 0,
         barrier_numbers=tuple(name_numbers(kernel.tilings[0].model.barriers)),
-        smem=smem_text(mainloop, packed, inputs, outputs, boxes),
-        roles=tensor_memory_roles(problem, structure, load, packed, work, inputs, outputs, own_fields)
-        if in_tensor_memory
-        else RolesText(
-            load=load_role(load, packed, work, boxes),
-            gather=gather_role(gather, work),
-            load_tiles=load_tiles_role(inputs, work),
-            consume=consume_role(mainloop, packed, work, inputs, outputs, boxes, own_fields),
-        ),
         work=work,
         a=a,
         b=b,

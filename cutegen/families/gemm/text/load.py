@@ -10,22 +10,8 @@ from cutegen.families.gemm.candidate import Candidate
 from cutegen.families.gemm.derived import cuts
 from cutegen.families.gemm.features.groups.group_text import GroupText
 from cutegen.families.gemm.problem import GemmProblem, MatrixOperand
-from cutegen.families.generated_names import tensor_stem
 
 Share = Literal["none", "some", "all"]  # of the tilings of a module
-
-
-@dataclass(frozen=True, slots=True)
-class PieceAtom:
-    """An atom that loads a part of a tile. switched: it is None in some tilings; note: when."""
-
-    name: str
-    switched: bool
-    note: str
-
-    @property
-    def kind(self) -> str:
-        return "cute.CopyAtom | None" if self.switched else "cute.CopyAtom"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +19,6 @@ class RingTensor:
     """A, B, or the scale with a factor for each row of one of them and block of k: what comes with each k tile."""
 
     name: str  # in the spec
-    end: str  # of the names of its atom, tensor and ring: "A" of tma_atom_A, mA_mk and sA
     side: str  # the dim of its rows, "m" or "n"
     dtype: str
     k_major: bool
@@ -50,24 +35,6 @@ class RingTensor:
     @property
     def ragged(self) -> bool:
         return self.pieces != "none"
-
-    @property
-    def axis(self) -> int:
-        return "mn".index(self.side)
-
-    @property
-    def modes(self) -> str:
-        rows = "rows" if self.index else f"({self.side}/2, 2)" if self.paired else self.side
-        return f"{rows}, {'k' if self.depth == 1 else 'k blocks'}" + ", batch" * self.batched
-
-    @property
-    def gmem(self) -> str:
-        """The whole tensor in the kernel; an operand of the MMA with its modes."""
-        return f"m{self.end}" + f"_{self.side}k{'l' * self.batched}" * (self.depth == 1)
-
-    @property
-    def ring_modes(self) -> str:
-        return f"b{self.side.upper()}, {'bK' if self.depth == 1 else 'k blocks'}, stages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +62,6 @@ class LoadText:
         """What is loaded ahead, and the ragged operand, whose rows say how many bytes a slot waits for."""
         return tuple(x for x in self.operands if x.ahead or x.ragged)
 
-    @property
-    def piece_atoms(self) -> tuple[PieceAtom, ...]:
-        """Those that load parts of a tile of the ragged operand."""
-        x = self.ragged
-        parts = (("piece", x.pieces, "tile"), ("half", x.halves, "piece")) if x else ()
-        return tuple(
-            PieceAtom(f"tma_atom_{x.end}_{part}", some, f"None where a {of} is always loaded whole" * some)
-            for part, share, of in parts
-            if x and share != "none"
-            for some in [share == "some"]
-        )
-
 
 def load_text(tensors: Iterable[RingTensor]) -> LoadText:
     by_tma = [x for x in tensors if not x.index]
@@ -123,7 +78,6 @@ def ring_tensors(problem: GemmProblem, tilings: Sequence[Candidate], groups: Gro
         scale, side = problem.row_scale
         yield RingTensor(
             name=scale.name,
-            end=tensor_stem(scale.name),
             side=side,
             dtype=scale.dtype.cutlass,
             k_major=scale.k_major,
@@ -154,7 +108,6 @@ def _operand(
 ) -> RingTensor:
     return RingTensor(
         name=t.name,
-        end="A" if side == "m" else "B",
         side=side,
         dtype=t.dtype.cutlass,
         k_major=t.major == "k",

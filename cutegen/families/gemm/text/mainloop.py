@@ -22,10 +22,6 @@ class BlockScaleText:
     paired: bool  # rows, or columns, of the product are pairs
     apart: bool  # and the two of a pair have factors of different blocks
 
-    @property
-    def modes(self) -> str:
-        return f"{self.side} blocks, k blocks" + ", batch" * self.batched
-
 
 @dataclass(frozen=True, slots=True)
 class MainloopText:

@@ -29,16 +29,13 @@ class TileText:
 
 @dataclass(frozen=True, slots=True)
 class VectorText:
-    """A row or column vector in the kernel module, along dim m or n. index, index_modes: of the tensor that names its
-    rows, "" where none does."""
+    """A row or column vector in the kernel module, along dim m or n. index: the tensor that names its rows, "" where
+    none does."""
 
     name: str
     dim: str
-    modes: str
-    smem_modes: str
     batched: bool
     index: str
-    index_modes: str
 
 
 def tile_text(t: Operand | Output, paired_dim: str) -> TileText:
@@ -54,17 +51,14 @@ def tile_text(t: Operand | Output, paired_dim: str) -> TileText:
     )
 
 
-def vector_text(o: Operand, group_index: str, gather: RowGather | None) -> VectorText:
+def vector_text(o: Operand, gather: RowGather | None) -> VectorText:
     """gather: what names its rows, where it has those of a gathered operand."""
     dim = "n" if o.kind == "row_vector" else "m"
     return VectorText(
         name=o.name,
         dim=dim,
-        modes=("rows" if gather else dim) + ", batch" * o.batched,
-        smem_modes=f"b{dim.upper()}{group_index}",
         batched=o.batched,
-        index=f"m{tensor_stem(gather.index)}" if gather else "",
-        index_modes=gather.along if gather else "",
+        index=gather.index if gather else "",
     )
 
 

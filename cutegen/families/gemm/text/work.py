@@ -16,19 +16,14 @@ class WorkText:
     """What the templates read as k.work.
 
     dynamic: tiles are handed out; clc: by cluster launch control. in_cluster: CTAs of a cluster have the parts of a
-    tile, exchange sums, and share out its epilogue. scheduler: the class that orders tiles; order: names and
-    classes of what else a role needs to go through its units. split_k_sum: how partial sums are added, buffer:
-    where they lie, in buffer_modes. scratch: names of the scratch arguments.
+    tile, exchange sums, and share out its epilogue. split_k_sum: how partial sums are added. scratch: names of the
+    scratch arguments.
     """
 
     dynamic: bool
     clc: bool
     in_cluster: bool
-    scheduler: str
-    order: tuple[tuple[str, str], ...]
     split_k_sum: str
-    buffer: str
-    buffer_modes: str
     scratch: tuple[str, ...]
     fakes: tuple[FakeArgument, ...]
     device_modules: tuple[str, ...]
@@ -47,20 +42,13 @@ def work_text(problem: GemmProblem, structure: Candidate, first: GemmTiling) -> 
     """All in the kernel's frame; first: of the instances of the kernel, which take the same scratch."""
     dynamic, split = structure.dynamic, structure.split_k_sum != "none"
     scratch = tuple(s for s in SCRATCH if s.name in first.scratch)
-    order = [("split", "k_split.KSplit")] if split else []
     clc = structure.launch_control
     queue = "launch_queue" if clc else "tile_queue"
-    order += [("queue", "launch_queue.LaunchQueue" if clc else "tile_queue.TileQueue")] if dynamic else []
-    places = "parts - 1, tiles" if structure.split_k_sum == "ordered_parallel" else "tiles"
     return WorkText(
         dynamic=dynamic,
         clc=clc,
         in_cluster=structure.in_cluster,
-        scheduler="GroupedScheduler" if problem.groups else "TileScheduler",
-        order=tuple(order),
         split_k_sum=structure.split_k_sum,
-        buffer=next((s.name for s in scratch if s.dtype == "float32"), ""),
-        buffer_modes=f"4, threads, vectors, {places}",
         scratch=tuple(s.name for s in scratch),
         fakes=tuple(map(_fake, scratch)),
         device_modules=(
