@@ -109,21 +109,23 @@ def test_a_row_with_halves_has_whole_vectors_of_each() -> None:
 
 
 def test_scratch_has_a_line_for_each_cta() -> None:
-    """Rows of one warp share a line; as many CTAs as rows, or as the SMs have room for."""
+    """Rows of one warp share a line; as many CTAs as rows, or as the SMs have room for, and one for few."""
     plan = reference("layernorm_backward_bf16_sm90a")
     narrow, wide = (plan.tilings[plan.dispatch(m=1, n=n)] for n in (128, 4096))
     assert (narrow.threads, narrow.rows, wide.threads, wide.rows) == (8, 16, 256, 1)
     assert plan.workspace_shapes(132, m=20, n=4096) == {"partials": (2 * 4096 * 20,), "arrivals": (3,)}
-    assert plan.workspace_shapes(132, m=20, n=128) == {"partials": (2 * 128 * 2 * 4,), "arrivals": (3,)}
+    assert plan.workspace_shapes(132, m=80, n=128) == {"partials": (2 * 128 * 5 * 4,), "arrivals": (3,)}
+    assert plan.workspace_shapes(132, m=4 * 16, n=128)["partials"] == (2 * 128 * 4,)
+    assert plan.workspace_shapes(132, m=4, n=4096)["partials"] == (2 * 4096,)
     most = 132 * wide.ctas_per_sm
     assert plan.workspace_shapes(132, m=1 << 20, n=4096)["partials"] == (2 * 4096 * most,)
 
 
 def test_scratch_that_is_too_small_is_refused() -> None:
     plan = reference("rmsnorm_backward_bf16_sm90a")
-    x, w = torch.zeros(40, 64, dtype=torch.bfloat16), torch.zeros(64, dtype=torch.bfloat16)
+    x, w = torch.zeros(80, 64, dtype=torch.bfloat16), torch.zeros(64, dtype=torch.bfloat16)
     small = torch.zeros(64), torch.zeros(2, dtype=torch.int32)
-    with pytest.raises(ValueError, match="partials has 64 elements, tiling n128 needs 768: size it"):
+    with pytest.raises(ValueError, match="partials has 64 elements, tiling n128 needs 1280: size it"):
         plan.fit_scratch("n128", (x, w, x, x, w), small, 4)
 
 

@@ -1,7 +1,8 @@
 """Reductions over rows: every thread joins what it has of its columns, then the CTAs join their partial results.
 
 A line is a partial result of all columns. When all lines are written, each CTA joins a share of the columns, over all
-lines in an order that depends on their number alone: equal calls on as many SMs, equal bits.
+lines in an order that depends on their number alone: equal calls on as many SMs, equal bits. The CTA of a launch with
+few rows stores what it has.
 
 A CTA waits for the others only where all of them have started, so that each has an SM and will publish its lines. One
 that finds others not started, because other kernels hold SMs, leaves when it has published; then the last to publish
@@ -14,14 +15,24 @@ from cutlass import Float32, Int32, Int64, const_expr
 
 from cutegen.device.reduction import IDENTITY, join
 from cutegen.device.rowwise.row_values import JOINED, store
-from cutegen.runtime.rowwise.plan import COUNTERS, PIECE_LOADS, PIECE_WIDTH, WARP
+from cutegen.runtime.rowwise.plan import ALONE, COUNTERS, PIECE_LOADS, PIECE_WIDTH, WARP
 
 # Counters of CTAs that have started, that have published, and that wait no more.
 STARTED, PUBLISHED, OUT = range(COUNTERS)
 LEFT = 16  # shift of those that have published and do not wait, in the word of those that have published
 NONE, SHARE, ALL = range(3)  # columns that a CTA joins
 LOOKS = 32  # times that a CTA looks whether others have started: round trips to L2 of some 0.65 us
-LOADS = 12  # of lines that a thread has on their way at once
+LOADS = 16  # of lines that a thread has on their way at once
+
+
+def count_ctas(rows, at_once: int, most):
+    """As `row_ctas` of the plan says."""
+    return Int32(cutlass.select_(rows <= ALONE * at_once, Int32(1), cutlass.min(cute.ceil_div(rows, at_once), most)))
+
+
+def are_several(ctas, own_lines: int):
+    """Whether there are more lines than one, each CTA having so many."""
+    return ctas > 1 if own_lines == 1 else True
 
 
 def as_lines(partials: cute.Tensor, columns: Int32, vector: int):
@@ -68,6 +79,15 @@ def add_to(line: cute.Tensor, values: cute.Tensor, at: Int32, op: cutlass.Conste
 
 
 @cute.jit
+def store_totals(totals: cute.Tensor, out: cute.Tensor, first: Int32, threads: cutlass.Constexpr):
+    """What a thread has of its columns, rounded to the dtype of the result, as no other CTA has more."""
+    vector, vectors = totals.shape
+    for i in cutlass.range_constexpr(vectors):
+        if first + i * threads < cute.size(out) // vector:
+            store(totals[None, i], out, first + i * threads)
+
+
+@cute.jit
 def publish(
     totals: cute.Tensor,
     line: cute.Tensor,
@@ -96,12 +116,29 @@ def enter(counters: cute.Tensor, thread: Int32):
 
 
 @cute.jit
-def meet(counters: cute.Tensor, ctas: Int32, ticket: cute.Tensor, thread: Int32, threads: cutlass.Constexpr) -> Int32:
+def look(counters: cute.Tensor, thread: Int32) -> Int32:
+    """CTAs that have started so far, for the CTA's first thread."""
+    started = Int32(0)
+    if thread == 0:
+        started = cute.arch.load(counters.iterator + STARTED, Int32, sem="relaxed", scope="gpu")
+    return started
+
+
+@cute.jit
+def meet(
+    counters: cute.Tensor,
+    ctas: Int32,
+    started: Int32,
+    ticket: cute.Tensor,
+    thread: Int32,
+    threads: cutlass.Constexpr,
+) -> Int32:
     """Publishes the lines of this CTA. Returns what it joins: NONE, a SHARE, or ALL columns; lines of all CTAs can be
-    read then (PTX ISA, causality order: barrier, release, acquire, barrier). ticket: (2) of shared memory."""
+    read then (PTX ISA, causality order: barrier, release, acquire, barrier). started: CTAs that have, as far as it
+    knows. ticket: (2) of shared memory."""
     waits = Int32(0)
     if thread == 0:
-        looks, started = Int32(0), Int32(0)
+        looks = Int32(0)
         while looks < LOOKS and started < ctas:
             started = cute.arch.load(counters.iterator + STARTED, Int32, sem="relaxed", scope="gpu")
             looks = looks + 1
@@ -154,15 +191,18 @@ def join_lines(
     op: cutlass.Constexpr,
 ):
     """out: reduction `number` of `sums`, share `share` of `shares` of its columns: `count` lines joined and rounded to
-    its dtype. A team of warps takes pieces of PIECE_LOADS loads of a line; neighbours go to different shares, and
-    reductions begin where the one before ends. The order of a piece depends on count, ctas, columns and threads: not on
-    who joins it. parts: (warps, piece_of(vector)) of shared memory."""
-    width = const_expr(min(vector, PIECE_WIDTH))
-    warps, ways = const_expr(threads // WARP), const_expr(WARP // PIECE_LOADS)
-    pieces = cute.ceil_div(cute.size(out), PIECE_LOADS * width)
-    team = Int32(1)
-    while ways * LOADS * team < count and 2 * team <= warps and 2 * team * pieces * sums <= ctas * warps:
-        team = 2 * team
+    its dtype. Pieces are of as many loads of a line as leave one to each warp, and where these are few, a team of warps
+    takes a piece; neighbours go to different shares, and reductions begin where the one before ends. The order of a
+    piece depends on count, ctas, columns and threads: not on who joins it. parts: (warps, piece_of(vector)) of shared
+    memory."""
+    width, warps = const_expr(min(vector, PIECE_WIDTH)), const_expr(threads // WARP)
+    loads, team = Int32(PIECE_LOADS), Int32(1)
+    while loads < WARP and loads * width * ctas * warps < sums * cute.size(out):
+        loads = 2 * loads
+    ways, pieces = WARP // loads, cute.ceil_div(cute.size(out), loads * width)
+    if loads == PIECE_LOADS:
+        while ways * LOADS * team < count and 2 * team <= warps and 2 * team * pieces * sums <= ctas * warps:
+            team = 2 * team
     warp, lane = thread // WARP, thread % WARP
     teams = (warps // team) * shares
     begin = (warp // team) * shares + share - number * pieces % teams
@@ -170,9 +210,9 @@ def join_lines(
         begin = begin + teams
     if warp // team >= warps // team:  # of no team
         begin = pieces
-    first, stores = warp % team * ways + lane // PIECE_LOADS, lane < PIECE_LOADS and warp % team == 0
+    first, stores = warp % team * ways + lane // loads, lane < loads and warp % team == 0
     for piece in cutlass.range(0, pieces, teams, unroll=1):
-        at = (begin + piece) * PIECE_LOADS + lane % PIECE_LOADS
+        at = (begin + piece) * loads + lane % loads
         end = count if at < cute.size(out) // width else Int32(0)
         total = start(width, 1, op)
         for done in cutlass.range(first, end, team * ways * LOADS, unroll=1):
@@ -186,7 +226,8 @@ def join_lines(
                 add(total, values[None, i], 0, op)
         for j in cutlass.range_constexpr(width):
             for step in cutlass.range_constexpr(PIECE_LOADS.bit_length() - 1, WARP.bit_length() - 1):
-                total[j, 0] = join(op, total[j, 0], cute.arch.shuffle_sync_bfly(total[j, 0], 1 << step))
+                both = join(op, total[j, 0], cute.arch.shuffle_sync_bfly(total[j, 0], 1 << step))
+                total[j, 0] = cutlass.select_(loads <= 1 << step, both, total[j, 0])
         if team > 1:
             if lane < PIECE_LOADS:
                 for j in cutlass.range_constexpr(width):

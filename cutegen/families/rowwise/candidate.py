@@ -21,6 +21,7 @@ CTA_THREADS = 128  # of rows or parts that take fewer and exchange nothing by sh
 LONG_THREADS = MOST_CTA_THREADS = 1024  # of a row that is not held, where others are, or where nothing else is decided
 OWN_REGISTERS, ROUND_REGISTERS = 22, 4  # of a thread, for indices and totals, and for each further round
 LEAST_ROUND_REGISTERS = 2  # that a further round takes more where vectors are computed one after the other
+SPARE_REGISTERS = 4  # for each vector that a thread of whole warps has fewer than FEW_HELD, of several rounds
 FEW_WARPS = 8  # of a row: totals of more take registers that reductions over rows need
 MOST_REGISTERS, REGISTER_FILE, REGISTER_STEP = 255, 65536, 8
 
@@ -151,11 +152,15 @@ def least_registers(problem: RowProblem, i: RowShare) -> int:
     """Of a thread that computes up to FEW_HELD vectors one after the other. The kernels that are shipped do not spill
     with as many."""
     at_once = problem.vector * max(1, min(i.vectors, FEW_HELD) - 1)
-    return count_registers(problem, i) - at_once + LEAST_ROUND_REGISTERS * _further_rounds(problem)
+    least = count_registers(problem, i) - at_once
+    several = _further_rounds(problem) or problem.read_once or problem.program.block
+    if several and i.threads > WARP_THREADS:
+        least -= SPARE_REGISTERS * max(0, FEW_HELD - max(2, i.vectors * (1 + problem.halved)))
+    return least + LEAST_ROUND_REGISTERS * _further_rounds(problem)
 
 
 def _further_rounds(problem: RowProblem) -> int:
-    return max(0, sum(bool(r.reduced) for r in problem.cut.rounds) - 1)
+    return max(0, sum(bool(r.reduced) for r in problem.held_cut.rounds) - 1)
 
 
 def most_registers(i: RowShare) -> int:

@@ -18,7 +18,8 @@ from cutegen.runtime.tensor_plan import TensorPlan
 
 WARP = 32
 COUNTERS = 3  # of CTAs that join reductions over rows
-PIECE_LOADS, PIECE_WIDTH = 2, 4  # of a line, and f32 values of each
+PIECE_LOADS, PIECE_WIDTH = 2, 4  # of a line, the fewest of a piece, and f32 values of each
+ALONE = 4  # rows that a CTA takes in turn sooner than several join what they have of their columns
 SCRATCH = (
     TensorArg("partials", "float32", ("partials",), 0, 16),
     TensorArg("arrivals", "int32", ("arrivals",), 0, 4, zeroed=True),
@@ -60,14 +61,14 @@ def lines_of(threads: int, rows: int, most: int) -> int:
 
 
 def piece_of(vector: int) -> int:
-    """Columns that a warp joins of all lines at once: two loads of a line, which are one sector of L2."""
+    """Columns that a team of warps joins of all lines at once: two loads of a line, which are one sector of L2."""
     return PIECE_LOADS * min(vector, PIECE_WIDTH)
 
 
 def row_ctas(count: int, rows: int, at_once: int, ctas_per_sm: int) -> int:
-    """Of a launch on so many SMs, `at_once` being rows of a CTA: one without rows writes what a reduction begins
-    with."""
-    return max(1, min(-(-rows // at_once), count * ctas_per_sm))
+    """Of a launch on so many SMs, `at_once` being rows of a CTA: one without rows writes what a reduction begins with,
+    and one of a few rows has no partial results."""
+    return 1 if rows <= ALONE * at_once else min(-(-rows // at_once), count * ctas_per_sm)
 
 
 class RowPlan(MeasuredPlan, TensorPlan):
