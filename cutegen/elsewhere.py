@@ -17,8 +17,12 @@ def _each(words: str, instead: str) -> dict[str, str]:
 
 COMMANDS: Mapping[str, str] = {
     **_each(
-        "ncu nsys trace",
+        "ncu nsys",
         "`cutegen profile SPEC --shape m=..` runs a launch under Nsight Compute and reads its report",
+    ),
+    **_each(
+        "trace",
+        "`cutegen profile SPEC --shape m=.. --trace FILE.svg` draws what each warp waits for",
     ),
     **_each(
         "export package",

@@ -126,9 +126,10 @@ def execute_target(
     from cutegen.cli.progress import show_bar
     from cutegen.files import write_output
     from cutegen.machine.check import CpuReport, check_on_cpu, expected_text
-    from cutegen.machine.timeline import draw
+    from cutegen.machine.timeline import STEPS
     from cutegen.machine.worker import CpuRequest
     from cutegen.run.shapes import shape_text
+    from cutegen.run.warp_timeline import draw
 
     if lacking := lacking_for_cpu():
         return CpuReport(target.name, target.given, not_run="; ".join(lacking))
@@ -160,5 +161,5 @@ def execute_target(
     if on_cpu.timeline and report.timeline:
         case = report.cases[0].case
         title = f"{report.name}, {case.name}: {shape_text(case.shape)}"
-        write_output(on_cpu.timeline, draw(report.timeline, title, on_cpu.timeline.suffix[1:]))
+        write_output(on_cpu.timeline, draw(report.timeline, title, on_cpu.timeline.suffix[1:], STEPS))
     return report

@@ -11,13 +11,12 @@ import click
 from cutegen.cli import console
 from cutegen.cli.bench import refuse_unrated
 from cutegen.cli.options import refuse_idle
-from cutegen.cli.targets import targets_argument
-from cutegen.diagnostics import CutegenError, suggest
+from cutegen.cli.targets import refuse_tiling, targets_argument
+from cutegen.diagnostics import CutegenError
 from cutegen.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from cutegen.run.profiling import Kernel, Profile
-    from cutegen.run.subject import Subject
 
 LEAST_SHARE = 0.01  # of all samples, for a row of the table of reasons
 REPORT = ".ncu-rep"
@@ -33,9 +32,21 @@ REPORT = ".ncu-rep"
               help="Whether ncu empties caches before each pass.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Keep the report of ncu, for its own programs.")  # fmt: skip
+@click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Draw what each warp waits for, by a build with stamps, as .svg or .txt; needs no ncu.")  # fmt: skip
+@click.option("--on", "where", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True,
+              help="With --trace: cpu executes the compiled kernel's PTX, whose clock counts steps.")  # fmt: skip
 @console.json_option
 def profile(
-    targets: list[Path], shape: str, tiling: str, mode: str, l2: str, output: Path | None, as_json: bool
+    targets: list[Path],
+    shape: str,
+    tiling: str,
+    mode: str,
+    l2: str,
+    output: Path | None,
+    trace: Path | None,
+    where: str,
+    as_json: bool,
 ) -> int:
     """Profile one launch with Nsight Compute: what is planned and what is measured, and what warps wait for.
 
@@ -45,6 +56,12 @@ def profile(
     """
     from cutegen.run.profiling import find_obstacle
 
+    if trace:
+        from cutegen.cli.role_waits import trace_roles
+
+        refuse_idle("with --trace", "mode", "l2", "output")
+        return trace_roles(targets, shape, tiling, where, trace, as_json)
+    refuse_idle("without --trace", "where")
     if mode == "annotation":
         refuse_idle("without --mode ncu", "l2", "output")
     if files := [path for path in targets if path.suffix == ".py"]:
@@ -94,7 +111,7 @@ def _profile(
     given = read_shape(shape) if shape else {}
     shapes = [complete(subject, given, "--shape") for subject in subjects]
     for subject in subjects:
-        _refuse_tiling(subject, tiling)
+        refuse_tiling(subject, tiling)
     refuse_unrated({target.arch for target in opened})
     if obstacle := next(filter(None, (target.obstacle() for target in opened)), "") or lacking:
         raise CutegenError(f"not run: {obstacle}", exit_code=2)
@@ -113,13 +130,6 @@ def _profile(
                 )
             )  # fmt: skip
     return found
-
-
-def _refuse_tiling(subject: Subject, tiling: str) -> None:
-    """CutegenError (exit 2): it has no tiling of that name."""
-    if tiling and tiling not in subject.tilings:
-        known = suggest(tiling, subject.tilings) or f"it has {', '.join(subject.tilings)}"
-        raise CutegenError(f"--tiling: {subject.name} has no {tiling}", known, exit_code=2)
 
 
 def _title(p: Profile, mode: str) -> str:

@@ -177,6 +177,7 @@ def _check(
     to_shrink: bool,
 ) -> CheckReport | CpuReport | CutegenError:
     from cutegen.cli.failure import shrink_report
+    from cutegen.cli.role_waits import name_hangs
     from cutegen.run.check import CheckReport
 
     if isinstance(target, CutegenError):
@@ -188,7 +189,7 @@ def _check(
         if on_cpu:
             report = execute_target(target, on_cpu, shapes, timeout, allowed, suite=suite)
         else:
-            report = check_target(target, shapes, timeout, allowed, suite)
+            report = name_hangs(check_target(target, shapes, timeout, allowed, suite), target, scratch)
     except CutegenError as error:
         return error
     try:

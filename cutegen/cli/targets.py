@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -11,7 +12,10 @@ from click.shell_completion import CompletionItem
 
 from cutegen.cli import console
 from cutegen.config import SUITES
-from cutegen.diagnostics import CutegenError
+from cutegen.diagnostics import CutegenError, suggest
+
+if TYPE_CHECKING:
+    from cutegen.run.subject import Subject
 
 targets_argument = click.argument("targets", nargs=-1, required=True, metavar="SPEC|FILE.py|PACKAGE...",
                                   shell_complete=console.complete_files,
@@ -60,3 +64,10 @@ def _readable(shapes: tuple[str, ...]) -> tuple[str, ...]:
     for text in shapes:
         read_shape(text)
     return shapes
+
+
+def refuse_tiling(subject: Subject, tiling: str) -> None:
+    """CutegenError (exit 2): it has no tiling of that name."""
+    if tiling and tiling not in subject.tilings:
+        known = suggest(tiling, subject.tilings) or f"it has {', '.join(subject.tilings)}"
+        raise CutegenError(f"--tiling: {subject.name} has no {tiling}", known, exit_code=2)

@@ -11,7 +11,6 @@ from typing import Any
 from cutegen.build.cpu import lacking_for_cpu
 from cutegen.machine.case_list import CpuCase
 from cutegen.machine.forms import describe
-from cutegen.machine.timeline import WarpRow
 from cutegen.machine.worker import (
     MANY,
     CpuOutcome,
@@ -28,6 +27,7 @@ from cutegen.run.case_list import Case
 from cutegen.run.output_check import OutputError
 from cutegen.run.shapes import shape_text
 from cutegen.run.shrink import Shrunk
+from cutegen.run.warp_timeline import WarpRow
 from cutegen.runtime.accuracy import Tolerance
 
 WHERE = "cpu"

@@ -86,6 +86,7 @@ class Cta:
         x, y, _ = launch.block
         ids = {"x": thread % x, "y": thread // x % y, "z": thread // (x * y)}
         values: dict[str, Any] = {"%laneid": np.arange(LANES), "%warpid": warp, "%smid": self.machine.slot_of(self)}
+        values["%lanemask_lt"] = (1 << np.arange(LANES)) - 1
         for i, axis in enumerate("xyz"):
             values |= {
                 f"%tid.{axis}": ids[axis],

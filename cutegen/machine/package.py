@@ -42,8 +42,8 @@ class Simulation:
     a launch, what those held that the kernel in front writes and this one may guess, as tensors by number; late rows
     are NaN then ahead of the wait, instead of an error. apart: every launch starts when the kernel in front has ended,
     whatever it allows. strict: what a warp reads of or writes to tensor memory is on its way until it waits for that.
-    deadline: of time.monotonic(), when a launch that has not ended is given up. machine: the last
-    launch's, to look at afterwards.
+    besides: tensors that kernels address and no argument has. deadline: of time.monotonic(), when a launch that has not
+    ended is given up. machine: the last launch's, to look at afterwards.
     """
 
     def __init__(
@@ -58,8 +58,9 @@ class Simulation:
         before: Callable[..., Mapping[int, Any]] | None = None,
         apart: bool = False,
         strict: bool = False,
+        besides: tuple[Any, ...] = (),
     ) -> None:
-        self.strict = strict
+        self.strict, self.besides = strict, besides
         self.notes = False  # for a timeline
         self.deadline: float | None = None
         self.apart = apart
@@ -92,6 +93,7 @@ class Simulation:
             late = self.late(*values) if self.late else {}
             before = self.before(*values) if self.before else {}
             regions = [_region(i, v, i in self.ready, late.get(i), before.get(i)) for i, v in tensors]
+            regions += [_region(len(values) + i, v, True) for i, v in enumerate(self.besides)]
             for planned in host(values):
                 if self.apart:
                     planned = replace(planned, programmatic=False)

@@ -26,10 +26,10 @@ from cutegen.runtime.sources import LINE_INFO
 if TYPE_CHECKING:
     from cutegen.machine.case_list import CpuCase
     from cutegen.machine.package import Simulation
-    from cutegen.machine.timeline import WarpRow
     from cutegen.run.case_list import Case
     from cutegen.run.cases import CaseResult
     from cutegen.run.subject import Subject
+    from cutegen.run.warp_timeline import WarpRow
 
 CpuStatus = Literal["pass", "wrong", "race", "hang", "fault", "refused", "crashed", "skipped"]
 GRACE_S = 30.0  # seconds in which a case that was given up says where its warps are

@@ -55,6 +55,7 @@ OPENERS = {
     "render/standalone.py": "part of the package",
     "roots.py": "read_file itself",
     "run/profiling.py": "code that runs",
+    "run/role_trace.py": "code that runs, and new files",
     "run/sanitizer.py": "what the compiler writes, and new files",
     "run/subject.py": "code that runs",
     "runtime/bundled.py": "code that runs, and /proc/self/maps",
