@@ -8,58 +8,18 @@ import inspect
 import sys
 import warnings
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from stand_ins import BLOCK, E4M3, CpuPlan, GroupShape, module, quantise  # noqa: E402
+
 from cutegen.compat.serving import PlanKernel, find_plan, refuse_layer  # noqa: E402
-from cutegen.run.subject import load_subject  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-E4M3 = torch.float8_e4m3fn
-BLOCK = "gemm_e4m3_block128_sm90a"
-
-
-class GroupShape(NamedTuple):
-    row: int
-    col: int
-
-
-class CpuPlan:
-    """The plan of the shipped kernel, which runs as its reference does. warm: keys that were compiled."""
-
-    def __init__(self, name: str = BLOCK) -> None:
-        self.real: Any = load_subject(ROOT / "generated" / name).plan
-        self.real.device = "cpu"
-        self.warm: list[str] = []
-        self.on_miss = "compile"
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
-
-    def warm_up(self, keys: Any = None) -> None:
-        self.warm += keys
-
-    def register_torch_op(self) -> Any:
-        def run(a: Any, b: Any, sa: Any, sb: Any) -> Any:
-            assert sa.stride(0) == 1  # m contiguous
-            assert sa.stride(1) % 4 == 0
-            return self.real.reference_fn(a, b, sa, sb)
-
-        return run
-
-
-def quantise(x: Any, group: int = 128, **layout: bool) -> tuple[Any, Any]:
-    """e4m3 of rows, a scale for so many values; m contiguous, padded to 16 bytes."""
-    assert layout["column_major_scales"]
-    rows, blocks = x.shape[0], -(-x.shape[1] // group)
-    padded = torch.nn.functional.pad(x.float(), (0, blocks * group - x.shape[1])).view(rows, blocks, group)
-    scales = torch.empty(blocks, -(-rows // 4) * 4).T[:rows]
-    scales[:] = padded.abs().amax(-1).clamp(min=1e-4) / 448
-    return (padded / scales[..., None]).view(rows, -1)[:, : x.shape[1]].to(E4M3), scales
 
 
 class QuantFP8:
@@ -88,17 +48,6 @@ class Fp8BlockScaledMMLinearKernel:
         q, scales = self.quant_fp8(x.view(-1, x.shape[-1]))  # type: ignore[attr-defined]
         output = self.apply_block_scaled_mm(A=q, B=layer.weight, As=scales, Bs=layer.weight_scale_inv)  # type: ignore[attr-defined]
         return (output if bias is None else output + bias).view(*x.shape[:-1], -1)
-
-
-def module(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> ModuleType:
-    made = ModuleType(name)
-    vars(made).update(members)
-    monkeypatch.setitem(sys.modules, name, made)
-    if "." in name:
-        parent = name.rpartition(".")[0]
-        if parent not in sys.modules:
-            module(monkeypatch, parent)
-    return made
 
 
 @pytest.fixture

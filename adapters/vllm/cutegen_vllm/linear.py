@@ -36,12 +36,12 @@ def describe_layer(config: LayerConfig) -> BlockScaledLayer:
         weight_shape=(int(config.weight_shape[0]), int(config.weight_shape[1])),
         operand_dtype=str(weight.dtype).removeprefix("torch."),
         output_dtype=str(config.out_dtype).removeprefix("torch."),
-        activation_group=_group(activation),
-        weight_group=_group(weight),
+        activation_group=scale_block(activation),
+        weight_group=scale_block(weight),
     )
 
 
-def _group(key: Any) -> tuple[int, int]:
+def scale_block(key: Any) -> tuple[int, int]:
     """(rows, columns) that share a scale; vLLM's -1 is a whole row or column, which no block is."""
     row, col = key.scale.group_shape
     return int(row), int(col)

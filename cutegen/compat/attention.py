@@ -1,0 +1,85 @@
+"""MLA decode on a plan, for attention backends of serving stacks: which layers it can run, and calls in their shapes.
+Adapters of vLLM and SGLang (`adapters/`) are made of it.
+
+Importing this module imports neither torch nor cutlass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.compat.serving import PlanKernel
+from cutegen.runtime.mla_decode.inputs import LATENT_DIM, ROPE_DIM
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """heads: of queries, on this device. dtypes as torch names them; cache_dtype: of the cache. page_size: tokens of a
+    page. query_len: most new tokens of a request."""
+
+    heads: int
+    latent_dim: int
+    rope_dim: int
+    dtype: str
+    cache_dtype: str
+    page_size: int
+    query_len: int = 1
+
+
+class AttentionPlan:
+    """plan: of dense MLA decode over a cache of the queries' dtype."""
+
+    def __init__(self, plan: Any) -> None:
+        self.plan = plan
+
+    def warm_up(self) -> None:
+        """Compiles all kernels; a miss is an error from then on."""
+        PlanKernel(self.plan).warmup()
+
+    @property
+    def most_tokens(self) -> int:
+        """New tokens of a request that a call may have."""
+        tokens = self.plan.query_len
+        return tokens[1] if isinstance(tokens, tuple) else tokens
+
+    def refuse(self, layer: LatentAttention) -> str:
+        """Why the plan cannot run a layer; "" where it can."""
+        plan = self.plan
+        if not hasattr(plan, "page_size") or not hasattr(plan, "lse_layout"):
+            return f"{plan.name} is not a plan of MLA decode"
+        if plan.topk is not None or plan.cache_format is not None or plan.split_q or plan.has_sink or plan.extra:
+            return f"{plan.name} takes more than queries in one tensor and one dense cache of their dtype"
+        if (layer.latent_dim, layer.rope_dim) != (LATENT_DIM, ROPE_DIM):
+            shown = f"{layer.latent_dim} + {layer.rope_dim}"
+            return f"{plan.name} is for rows of {LATENT_DIM} + {ROPE_DIM}, and the layer has {shown}"
+        for what, dtype in (("queries", layer.dtype), ("a cache", layer.cache_dtype)):
+            if dtype != plan.dtype:
+                return f"{plan.name} takes {what} in {plan.dtype}, and the layer has {dtype}"
+        if layer.page_size != plan.page_size:
+            return f"{plan.name} has pages of {plan.page_size} tokens, and the cache of {layer.page_size}"
+        for what, extent, promised in (
+            ("heads", layer.heads, plan.heads),
+            ("new tokens", layer.query_len, plan.query_len),
+        ):
+            low, high = promised if isinstance(promised, tuple) else (promised, promised)
+            if not low <= extent <= high:
+                shown = str(low) if low == high else f"{low} to {high}"
+                return f"{plan.name} has {shown} {what}, and the layer {extent}"
+        return ""
+
+    def run(self, q: Any, cache: Any, block_table: Any, lengths: Any, scale: float, requests: int) -> tuple[Any, Any]:
+        """(tokens, heads, latent), and the natural logarithms of the sums of weights, f32 (tokens, heads).
+
+        q: (tokens, heads, latent + rope), tokens of a request together and of all requests equally many. cache:
+        (pages, page, latent + rope), any distance from page to page. lengths: i32, with the new tokens; 0 for rows
+        that only pad the batch. ValueError: tokens are no multiple of requests.
+        """
+        tokens, heads, width = q.shape
+        if requests < 1 or tokens % requests:
+            raise ValueError(f"{self.plan.name}: {tokens} tokens of {requests} requests: all need equally many")
+        queries = q.reshape(requests, tokens // requests, heads, width)
+        out, lse = self.plan.kernel_fn(queries, cache, block_table, lengths, scale)
+        if self.plan.lse_layout == "bhs":
+            lse = lse.transpose(1, 2)
+        return out.view(tokens, heads, -1), lse.reshape(tokens, heads)
