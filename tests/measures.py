@@ -80,14 +80,14 @@ HELD = {
     "files with the knob pdl": 65,
     "files with the feature split_k": 27,
     "files with the feature gather": 86,
-    "files with the feature groups": 99,
+    "files with the feature groups": 100,
     "files with the feature block_scales": 19,
     "files with the feature reductions": 79,
     "files with the feature load_ahead": 51,
     "files with the feature last_tile": 9,
     "names of several modules": 69,
     "names of several classes": 45,
-    "lines of cutegen/": 72571,
+    "lines of cutegen/": 73565,
     "lines of templates/": 8273,
 }
 
