@@ -62,16 +62,16 @@ FEATURES = {
 # What a change must not raise, in the figures of SAMPLE; `python -m tests.measures` prints both. Lines have some room.
 HELD = {
     "classes that templates read": 57,
-    "fields that templates read": 377,
+    "fields that templates read": 387,
     "classes with source fragments": 13,
     "fields with source fragments": 24,
     "% of lines of gemm kernels not of templates alone": 28,
-    "% of lines of gemm kernels wholly from Python": 9,
+    "% of lines of gemm kernels wholly from Python": 8,
     "% of characters of gemm kernels from Python": 14,
     "% of lines of mla_decode kernels not of templates alone": 17,
     "% of lines of mla_decode kernels wholly from Python": 7,
     "% of characters of mla_decode kernels from Python": 9,
-    "functions entered to render the plain GEMM": 232,
+    "functions entered to render the plain GEMM": 234,
     "import circles": 0,
     "modules in import circles": 0,
     "modules in the largest circle": 0,
@@ -83,12 +83,12 @@ HELD = {
     "files with the feature groups": 100,
     "files with the feature block_scales": 19,
     "files with the feature reductions": 79,
-    "files with the feature load_ahead": 51,
+    "files with the feature load_ahead": 49,
     "files with the feature last_tile": 9,
     "names of several modules": 69,
     "names of several classes": 45,
-    "lines of cutegen/": 73565,
-    "lines of templates/": 8273,
+    "lines of cutegen/": 73582,
+    "lines of templates/": 8309,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -19,6 +19,7 @@ from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.decide import Choice, Decided, Locked, decide, first_legal, kernel_digest, written_knobs
 from cutegen.families.explanation import explain_decisions, explain_smem, read_dims, roofline_memory
 from cutegen.families.knobs import Knob
+from cutegen.families.package_text import package_modules
 from cutegen.families.plain import describe_problem
 from cutegen.families.plan_text import TilingsText, tilings_text
 from cutegen.families.refusal import Refusal, RuleBook
@@ -239,10 +240,23 @@ class SingleTiling:
     def render(self, resolved: SingleKernel) -> dict[str, str]:
         """The text of the package's modules, by file name."""
         p = resolved.problem
+        operands, results = (
+            [OperandText(a.name, f"{declared(a, p.dims)}, row-major") for a in side] for side in (p.inputs, p.outputs)
+        )
+        return package_modules(
+            resolved,
+            call=call_text(resolved.function, operands, results, [r.name for r in results]),
+            template="_shared/plan.py.jinja",
+            plan=self._plan_text,
+            kernels=lambda r: {"kernel.py": render_template("kernel.py.jinja", self.folder, k=_kernel_text(r))},
+        )
+
+    def _plan_text(self, resolved: SingleKernel) -> PlanText:
+        p = resolved.problem
         numbers = type(resolved.tiling.numbers)
         modules = sorted({self.plan.__module__, numbers.__module__})
         own = {m: sorted(c.__name__ for c in (self.plan, numbers) if c.__module__ == m) for m in modules}
-        plan = PlanText(
+        return PlanText(
             name=resolved.name,
             arch=resolved.arch,
             formula=p.formula,
@@ -256,16 +270,6 @@ class SingleTiling:
             numbers=p.numbers,
             tilings=tilings_text(resolved.tilings),
         )
-        operands, results = (
-            [OperandText(a.name, f"{declared(a, p.dims)}, row-major") for a in side] for side in (p.inputs, p.outputs)
-        )
-        call = call_text(resolved.function, operands, results, [r.name for r in results])
-        return {
-            "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=call),
-            "__main__.py": render_template("_shared/main.py.jinja", p=plan),
-            "plan.py": render_template("_shared/plan.py.jinja", p=plan),
-            "kernel.py": render_template("kernel.py.jinja", self.folder, k=_kernel_text(resolved)),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def test_one_file_and_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     (result,) = json.loads(capsys.readouterr().out)
     (line,) = result["files"]["kernel.py"]
     assert (result["ok"], line["line"]) == (True, 7)
-    assert line["parts"][0]["fields"] == ["cutegen.families.gemm.text.module.ModuleText.overview"]
+    assert line["parts"][0]["fields"] == ["cutegen.families.gemm.text.module.ModuleText.roles"]
 
 
 @pytest.mark.parametrize(

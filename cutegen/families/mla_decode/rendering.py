@@ -21,10 +21,10 @@ from cutegen.families.mla_decode.lowering import lowering_of
 from cutegen.families.mla_decode.problem import MlaTensor, promise_text
 from cutegen.families.mla_decode.resolved import CALL_DIMS, FreeGroup, ResolvedMla, ResolvedMlaTiling
 from cutegen.families.mla_decode.tile_ownership import draw_tiles
+from cutegen.families.package_text import package_modules
 from cutegen.families.plan_text import TilingsText, Winners, list_winners, rows_of_all_devices, tilings_text
 from cutegen.families.resolved import DispatchRow
 from cutegen.render.environment import render_template
-from cutegen.runtime.by_arch import plan_module
 from cutegen.runtime.mla_decode.cache_format import CacheFormat, ExtraKeys
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK
@@ -200,16 +200,16 @@ def _operand_text(tensor: MlaTensor) -> OperandText:
 
 def render(resolved: ResolvedMla, *others: ResolvedMla) -> dict[str, str]:
     """The text of the package's modules, by file name. others: the same problem for more architectures."""
-    plan = plan_text(resolved)
-    texts = {
-        "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=mla_call_text(resolved)),
-        "__main__.py": render_template("_shared/main.py.jinja", p=plan),
-        "plan.py": render_template("mla_decode/plan.py.jinja", p=plan, shared=True, own=not others),
-    }
-    for of_arch in (resolved, *others):
-        folder, text = ARCHS[of_arch.arch].folder, lowering_of(of_arch.arch).kernel_text(of_arch)
-        texts[f"{of_arch.tilings[0].module}.py"] = render_template(f"mla_decode/{folder}/kernel.py.jinja", k=text)
-        if others:
-            own_plan = render_template("mla_decode/plan.py.jinja", p=plan_text(of_arch), shared=False, own=True)
-            texts[f"{plan_module(of_arch.arch)}.py"] = own_plan
-    return texts
+    return package_modules(
+        resolved,
+        *others,
+        call=mla_call_text(resolved),
+        template="mla_decode/plan.py.jinja",
+        plan=plan_text,
+        kernels=_kernels,
+    )
+
+
+def _kernels(resolved: ResolvedMla) -> dict[str, str]:
+    folder, text = ARCHS[resolved.arch].folder, lowering_of(resolved.arch).kernel_text(resolved)
+    return {f"{resolved.tilings[0].module}.py": render_template(f"mla_decode/{folder}/kernel.py.jinja", k=text)}

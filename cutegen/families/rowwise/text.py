@@ -13,6 +13,7 @@ from cutegen.epilogue.tree import Pairing
 from cutegen.families.argument_text import FakeArgument, Symbol, fake_argument, known_extent, list_symbols
 from cutegen.families.call_text import OperandText, call_text
 from cutegen.families.optional_operands import list_omissions
+from cutegen.families.package_text import package_modules
 from cutegen.families.plan_text import TilingsText, Winners, list_winners, rows_of_all_devices, tilings_text
 from cutegen.families.resolved import ResolvedTiling
 from cutegen.families.rowwise.candidate import asked_for, early_columns
@@ -147,20 +148,18 @@ class RowPlanText:
 def render_kernel(resolved: SingleKernel) -> dict[str, str]:
     """The text of the package's modules, by file name."""
     p = resolved.problem
-    plan = plan_text(resolved)
     operands, results = (
         [OperandText(a.name, p.describe(a).partition(": ")[2], isinstance(a, ScalarArg), a.optional) for a in side]
         for side in (p.inputs, p.outputs)
     )
     call = call_text(resolved.function, operands, results, [r.name for r in results])
+    return package_modules(resolved, call=call, template="rowwise/plan.py.jinja", plan=plan_text, kernels=_kernels)
+
+
+def _kernels(resolved: SingleKernel) -> dict[str, str]:
     return {
-        "__init__.py": render_template("_shared/init.py.jinja", p=plan, c=call),
-        "__main__.py": render_template("_shared/main.py.jinja", p=plan),
-        "plan.py": render_template("rowwise/plan.py.jinja", p=plan),
-        **{
-            f"{tiling.module}.py": render_template("rowwise/sm90/kernel.py.jinja", k=kernel_text(resolved, tiling))
-            for tiling in {t.module: t for t in resolved.tilings}.values()
-        },
+        f"{tiling.module}.py": render_template("rowwise/sm90/kernel.py.jinja", k=kernel_text(resolved, tiling))
+        for tiling in {t.module: t for t in resolved.tilings}.values()
     }
 
 

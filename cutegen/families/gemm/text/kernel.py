@@ -108,7 +108,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     }
     imported = [name for name, used in device_modules.items() if used]
     return KernelText(
-        module=module_text(resolved, kernel, problem, load.ahead, cutlass_names, imported),
+        module=module_text(resolved, kernel, problem, cutlass_names, imported),
         arguments=arguments,
         host=host_text(problem, a, b, groups),
         model=kernel.tilings[0].model,

@@ -14,15 +14,19 @@ LANE_COLUMNS = 8  # that the four threads of a row hold two of each: all of them
 @dataclass(frozen=True, slots=True)
 class OutputTileText:
     """What the templates read as k.tile. paired_dim: the dim along which two accumulators make an element, "" without
-    pairs. column_of_thread: whether it depends on the thread if an element's column is inside the product."""
+    pairs; interleaved: whether the two are next to each other, else half of its extent apart. column_of_thread: whether
+    it depends on the thread if an element's column is inside the product."""
 
     paired_dim: str
+    interleaved: bool
     column_of_thread: bool
 
 
 def output_tile_text(problem: GemmProblem) -> OutputTileText:
     """In the kernel's frame."""
-    return OutputTileText(problem.paired_dim or "", _columns(problem) % LANE_COLUMNS != 0)
+    return OutputTileText(
+        problem.paired_dim or "", problem.epilogue.pairing == "interleaved", _columns(problem) % LANE_COLUMNS != 0
+    )
 
 
 def _columns(problem: GemmProblem) -> int:
