@@ -12,6 +12,8 @@ from typing import Any
 from cutegen.compat.serving import PlanKernel
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM, ROPE_DIM
 
+E4M3 = ("float8_e4m3fn", "fp8", "fp8_e4m3")
+
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
@@ -28,14 +30,20 @@ class LatentAttention:
 
 
 class AttentionPlan:
-    """plan: of dense MLA decode over a cache of the queries' dtype."""
+    """plan: of dense MLA decode over a cache of the queries' dtype, or in e4m3 with one scale."""
 
     def __init__(self, plan: Any) -> None:
         self.plan = plan
+        self._one: Any = None  # the scale of a cache that has none
 
     def warm_up(self) -> None:
         """Compiles all kernels; a miss is an error from then on."""
         PlanKernel(self.plan).warmup()
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """Names of the cache's dtype: torch's, and those that servers have."""
+        return E4M3 if self.plan.has_scale else (self.plan.dtype,)
 
     @property
     def most_tokens(self) -> int:
@@ -48,14 +56,18 @@ class AttentionPlan:
         plan = self.plan
         if not hasattr(plan, "page_size") or not hasattr(plan, "lse_layout"):
             return f"{plan.name} is not a plan of MLA decode"
-        if plan.topk is not None or plan.cache_format is not None or plan.split_q or plan.has_sink or plan.extra:
-            return f"{plan.name} takes more than queries in one tensor and one dense cache of their dtype"
+        blocks = plan.cache_format is not None and not plan.has_scale
+        if plan.topk is not None or blocks or plan.split_q or plan.has_sink or plan.extra:
+            return f"{plan.name} takes more than queries in one tensor and one dense cache, with one scale at most"
         if (layer.latent_dim, layer.rope_dim) != (LATENT_DIM, ROPE_DIM):
             shown = f"{layer.latent_dim} + {layer.rope_dim}"
             return f"{plan.name} is for rows of {LATENT_DIM} + {ROPE_DIM}, and the layer has {shown}"
-        for what, dtype in (("queries", layer.dtype), ("a cache", layer.cache_dtype)):
-            if dtype != plan.dtype:
-                return f"{plan.name} takes {what} in {plan.dtype}, and the layer has {dtype}"
+        for what, dtype, names in (
+            ("queries", layer.dtype, (plan.dtype,)),
+            ("a cache", layer.cache_dtype, self.caches),
+        ):
+            if dtype not in names:
+                return f"{plan.name} takes {what} in {names[0]}, and the layer has {dtype}"
         if layer.page_size != plan.page_size:
             return f"{plan.name} has pages of {plan.page_size} tokens, and the cache of {layer.page_size}"
         for what, extent, promised in (
@@ -68,18 +80,38 @@ class AttentionPlan:
                 return f"{plan.name} has {shown} {what}, and the layer {extent}"
         return ""
 
-    def run(self, q: Any, cache: Any, block_table: Any, lengths: Any, scale: float, requests: int) -> tuple[Any, Any]:
+    def run(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        lengths: Any,
+        scale: float,
+        requests: int,
+        cache_scale: Any = None,
+    ) -> tuple[Any, Any]:
         """(tokens, heads, latent), and the natural logarithms of the sums of weights, f32 (tokens, heads).
 
         q: (tokens, heads, latent + rope), tokens of a request together and of all requests equally many. cache:
         (pages, page, latent + rope), any distance from page to page. lengths: i32, with the new tokens; 0 for rows
-        that only pad the batch. ValueError: tokens are no multiple of requests.
+        that only pad the batch. cache_scale: f32 of one element, what keys and values are times where the cache is in
+        e4m3; None: 1. ValueError: tokens are no multiple of requests.
         """
+        import torch
+
         tokens, heads, width = q.shape
         if requests < 1 or tokens % requests:
             raise ValueError(f"{self.plan.name}: {tokens} tokens of {requests} requests: all need equally many")
         queries = q.reshape(requests, tokens // requests, heads, width)
-        out, lse = self.plan.kernel_fn(queries, cache, block_table, lengths, scale)
+        factor = []
+        if self.plan.has_scale:
+            cache = cache.view(torch.uint8)
+            if cache_scale is None:
+                if self._one is None or self._one.device != q.device:
+                    self._one = torch.ones(1, dtype=torch.float32, device=q.device)
+                cache_scale = self._one
+            factor = [cache_scale.reshape(1)]
+        out, lse = self.plan.kernel_fn(queries, cache, block_table, lengths, *factor, scale)
         if self.plan.lse_layout == "bhs":
             lse = lse.transpose(1, 2)
         return out.view(tokens, heads, -1), lse.reshape(tokens, heads)

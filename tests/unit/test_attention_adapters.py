@@ -46,7 +46,7 @@ def test_layers_are_refused_with_a_reason(changes: dict[str, Any], reason: str) 
 
 def test_other_plans_are_refused() -> None:
     assert "is not a plan of MLA decode" in AttentionPlan(CpuPlan("gemm_bf16_sm90a")).refuse(LAYER)
-    for name in ("mla_decode_v32_sm90a", "mla_sparse_bf16_sm90a"):
+    for name in ("mla_sparse_v32_sm90a", "mla_sparse_bf16_sm90a", "mla_decode_v32_sm90a"):
         assert f"{name} takes more than" in AttentionPlan(CpuPlan(name)).refuse(LAYER)
 
 
@@ -89,6 +89,31 @@ def test_calls_in_a_server_s_shapes(tokens: int) -> None:
     torch.testing.assert_close(lse, sums, atol=2e-2, rtol=2e-2)
     with pytest.raises(ValueError, match="all need equally many"):
         attention.run(p.q, p.cache, p.table, p.lengths, SCALE, 4)
+
+
+def test_a_cache_in_e4m3_has_one_scale(vllm: Any) -> None:
+    quantised = CpuPlan("mla_decode_e4m3_sm90a")
+    attention = AttentionPlan(quantised)
+    assert "takes a cache in float8_e4m3fn, and the layer has bfloat16" in attention.refuse(LAYER)
+    assert {attention.refuse(replace(LAYER, cache_dtype=name)) for name in ("float8_e4m3fn", "fp8", "fp8_e4m3")} == {""}
+    p = problem((100, 64, 3))
+    stored = p.cache.contiguous().to(torch.float8_e4m3fn)
+    p.cache = stored.to(torch.bfloat16)
+    wanted, sums = expected(p)
+    out, lse = attention.run(p.q, stored, p.table, p.lengths, SCALE, 3)
+    torch.testing.assert_close(out.float(), wanted, atol=2e-2, rtol=2e-2)
+    torch.testing.assert_close(lse, sums, atol=2e-2, rtol=2e-2)
+    backend = vllm.adapter.make_backend(quantised)
+    assert backend.supported_kv_cache_dtypes == ["float8_e4m3fn", "fp8", "fp8_e4m3"]
+    impl = make_impl(backend, kv_cache_dtype="fp8")
+    assert impl.supports_quant_query_input is False
+    decode = SimpleNamespace(block_table=p.table, seq_lens=p.lengths)
+    layer = SimpleNamespace(_k_scale=torch.tensor(0.5))
+    halved, _ = impl.forward_mqa(p.q, stored, SimpleNamespace(decode=decode, num_decodes=3), layer)
+    p.cache = p.cache / 2
+    torch.testing.assert_close(halved.float(), expected(p)[0], atol=2e-2, rtol=2e-2)
+    with pytest.raises(NotImplementedError, match="takes a cache in float8_e4m3fn, and the layer has bfloat16"):
+        make_impl(backend)
 
 
 class Common:

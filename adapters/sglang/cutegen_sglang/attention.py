@@ -119,7 +119,8 @@ def make_backend(plan: Any, base: type[Any]) -> type[Any]:
             cache = pool.get_key_buffer(layer.layer_id).view(-1, plan.page_size, self.width)
             requests = queries.shape[0]
             table, lengths = self.decode_table[:requests], self.decode_lengths[:requests]
-            out, _ = attention.run(queries, cache, table, lengths, layer.scaling, requests)
+            factor = getattr(layer, "k_scale", None)
+            out, _ = attention.run(queries, cache, table, lengths, layer.scaling, requests, factor)
             return out.view(-1, heads * layer.v_head_dim)
 
     return CutegenMLABackend

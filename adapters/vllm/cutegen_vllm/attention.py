@@ -39,6 +39,7 @@ def make_backend(plan: Any) -> type[Any]:
 
     class CutegenMLAImpl(used["MLACommonImpl"]):  # type: ignore[misc]
         can_return_lse_for_decode: bool = True
+        supports_quant_query_input: bool = False  # queries stay as they are, whatever the cache is in
 
         def __init__(
             self,
@@ -63,7 +64,7 @@ def make_backend(plan: Any) -> type[Any]:
                 raise NotImplementedError(f"{plan.name} has no {', '.join(extras)}")
             if attn_type != used["AttentionType"].DECODER:
                 raise NotImplementedError(f"{plan.name} is for decoders, not {attn_type}")
-            cache_dtype = plan.dtype if kv_cache_dtype in ("auto", plan.dtype) else kv_cache_dtype
+            cache_dtype = plan.dtype if kv_cache_dtype == "auto" else kv_cache_dtype
             rope_dim = head_size - self.kv_lora_rank
             layer = LatentAttention(num_heads, self.kv_lora_rank, rope_dim, plan.dtype, cache_dtype, plan.page_size)
             if reason := attention.refuse(layer):
@@ -74,15 +75,16 @@ def make_backend(plan: Any) -> type[Any]:
             decode = attn_metadata.decode
             queries = torch.cat(q, dim=-1) if isinstance(q, tuple) else q
             return attention.run(
-                queries, kv_c_and_k_pe_cache, decode.block_table, decode.seq_lens, self.scale, attn_metadata.num_decodes
-            )
+                queries, kv_c_and_k_pe_cache, decode.block_table, decode.seq_lens, self.scale,
+                attn_metadata.num_decodes, getattr(layer, "_k_scale", None),
+            )  # fmt: skip
 
         _forward_decode = forward_mqa  # its name until the end of 2025
 
     class CutegenMLABackend(used["MLACommonBackend"]):  # type: ignore[misc]
         contract = attention
         supported_dtypes: ClassVar[list[Any]] = [getattr(torch, plan.dtype)]
-        supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", plan.dtype]
+        supported_kv_cache_dtypes: ClassVar[list[str]] = [*attention.caches, *([] if plan.has_scale else ["auto"])]
 
         @staticmethod
         def get_supported_kernel_block_sizes() -> list[int]:
