@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 9,
     "names of several modules": 69,
     "names of several classes": 45,
-    "lines of cutegen/": 73614,
-    "lines of templates/": 8309,
+    "lines of cutegen/": 73631,
+    "lines of templates/": 8312,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -101,7 +101,7 @@ def test_mla_decode(name: str, pattern: str, by: str, count: int, said: str) -> 
 
 
 # CTAs that have all started, and more of them than run at a time.
-SUM_PROBLEMS = [(4, {"m": 3, "n": 520}, None), (2, {"m": 19, "n": 520}, None)]
+SUM_PROBLEMS = [(6, {"m": 5, "n": 520}, None), (2, {"m": 19, "n": 520}, None)]
 CLUSTER_PROBLEMS = [(2, {"m": 3, "n": 3000}, None)]
 ROW_BREAKS = [
     ("lines are published without a release", "sums", r"acq_rel\.add", "relaxed.add", 0, "race"),

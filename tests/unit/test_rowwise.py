@@ -232,7 +232,7 @@ def test_long_rows_have_a_cluster_of_ctas_of_which_an_sm_has_several() -> None:
     once = (ROOT / "specs" / "cross_entropy_bf16_sm90a.yaml").read_text()
     for text, clusters, streamed in (
         (NORM.replace("dims: {n: [8, 8192]}\n", ""), {16384: 1, 24576: 4, 32768: 4, 65536: 8}, (1024, 1)),
-        (once, {8192: 1, 16384: 2, 32768: 4, 65536: 8}, (256, 8)),
+        (once, {8192: 1, 16384: 2, 32768: 4, 65536: 8, 131072: 8}, (512, 8)),
     ):
         numbers = {t.numbers.most: t.numbers for t in resolve(text).resolved.tilings}
         assert {most: numbers[most].cluster for most in clusters} == clusters
@@ -275,8 +275,8 @@ def test_a_call_runs_the_tiling_of_its_rows_whatever_their_number(tmp_path: Path
             assert ("runs", tiling) in next(s for s in said if s.title.startswith("m=")).rows
 
 
-def test_a_launch_that_prefetches_has_ctas_for_the_sms_and_others_one_for_each_row(tmp_path: Path) -> None:
-    for text, count in ((NORM + "prefetch: true\n", 7), (NORM, UNLIMITED), (FORMS["parts"], UNLIMITED)):
+def test_a_launch_that_prefetches_knows_the_sms_and_others_have_a_cta_for_each_row(tmp_path: Path) -> None:
+    for text, count in ((NORM + "prefetch: true\n", UNLIMITED + 7), (NORM, UNLIMITED), (FORMS["parts"], UNLIMITED)):
         resolved = resolve(text).resolved
         write_package(render_package(resolved), tmp_path / resolved.digest)
         plan: Any = load_subject(tmp_path / resolved.digest / resolved.name).plan

@@ -14,11 +14,19 @@ from cutlass.cutlass_dsl import T
 from cutegen.device.activation import LOG2_E, exp, round_i8
 from cutegen.device.reduction import IDENTITY, join
 from cutegen.runtime.epilogue import EXPONENTS
-from cutegen.runtime.rowwise.plan import WARP
+from cutegen.runtime.rowwise.plan import MOST_TURNS, UNLIMITED, WARP
 
 FEW_WARPS = 16  # whose totals every thread loads and joins by itself; a lane has one of those of more
 EXP_SUM = "exp_sum"  # of exponentials of differences to the maximum, which is joined right before
 JOINED = 1  # the named barrier of an exchange; 0 is the CTA's
+
+
+def count_shares(rows, at_once: int, ctas_per_sm: int, cluster: int, sm_count):
+    """CTAs, or clusters, that take `at_once` of the rows up to MOST_TURNS times, and fewer times where SMs would not
+    have two for each that they have room for: they start when there is room, however clusters fit on SMs."""
+    room = cutlass.max(sm_count % UNLIMITED * ctas_per_sm // cluster, 1)
+    turns = cutlass.min(cutlass.max(rows // (2 * at_once * room), 1), MOST_TURNS)
+    return cute.ceil_div(rows, at_once * turns)
 
 
 def find_end(row, rows, vectors):

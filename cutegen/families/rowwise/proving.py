@@ -54,7 +54,7 @@ class RowProving:
         """Rows that fill no CTA and those that fill several, ends of the promised ranges, no rows."""
         for key, tiling in plan.tilings.items():
             problems = dict(PROBLEMS)
-            problems["more rows than CTAs"] = (_turns(tiling, 132), 1016, ("numerics", "repeat"))
+            problems["more rows than CTAs"] = (_turns(plan, tiling, 132), 1016, ("numerics", "repeat"))
             for name, (rows, columns, modes) in problems.items():
                 alias: tuple[Mode, ...] = ("alias",) if plan.aliases and modes == ALL_MODES else ()
                 yield Problem(name, _legal(plan, rows, columns, key), key, (*modes, *alias))
@@ -65,7 +65,7 @@ class RowProving:
     def list_small_problems(self, plan: RowPlan, sms: int) -> Iterator[Problem]:
         for key, t in plan.tilings.items():
             streamed = plan.summed and not t.most
-            rows = max(SMALL, _turns(t, sms)) if plan.prefetch and not streamed else 3 if streamed else SMALL
+            rows = max(SMALL, _turns(plan, t, sms)) if plan.prefetch and not streamed else 3 if streamed else SMALL
             two = t.row_threads * t.vector * (1 + plan.halved) + 1
             yield Problem("a thread has two loads", _legal(plan, 2, two, key), key, ("numerics",))
             most = (t.row_threads * t.vectors + streamed) * t.vector * (1 + plan.halved)
@@ -104,9 +104,11 @@ class RowProving:
         return (_legal(plan, *shape) for shape in SHAPES)
 
 
-def _turns(tiling: RowTiling, sms: int) -> int:
-    """Rows that take every CTA of so many SMs several turns."""
-    return int(TURNS * sms * tiling.ctas_per_sm) * tiling.rows + 1
+def _turns(plan: RowPlan, tiling: RowTiling, sms: int) -> int:
+    """Rows that take every CTA, or cluster, that so many SMs have room for several turns: more where others
+    take turns on the SMs."""
+    room = max(1, sms * tiling.ctas_per_sm // tiling.cluster)
+    return int(TURNS * room * (3 if plan.prefetch and not plan.persistent else 1)) * tiling.rows + 1
 
 
 def _legal(plan: RowPlan, rows: int, columns: int, key: str | None = None) -> dict[str, int]:

@@ -35,7 +35,8 @@ static int pick_ENTRY(const BUNDLE_device *device, num sms, const num *e) {{
   return fail("no tiling has rows of %lld elements", (long long)size);
 }}
 """
-    sms = SMS if plan.persistent else f"call->sms ? {SMS} : {UNLIMITED}"
+    unlimited = f"{UNLIMITED} + {SMS}" if plan.prefetch else UNLIMITED
+    sms = SMS if plan.persistent else f"call->sms ? {SMS} : {unlimited}"
     size = {"size": _size(plan, translate)} if plan.scratch else {}
     entry = tensor_entry(plan, pick, sms, **size)
     return replace(entry, helpers=(*entry.helpers, WINNERS)) if found else entry

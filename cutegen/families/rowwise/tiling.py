@@ -38,6 +38,7 @@ from cutegen.families.rowwise.candidate import (
     fit_threads,
     has_clusters,
     is_streamed,
+    least_registers,
     least_threads,
     least_vectors,
     most_ctas,
@@ -82,6 +83,8 @@ def candidates(problem: RowProblem, fixed: Mapping[str, Any], arch: Arch) -> Ite
         "bounds": "halves and three quarters: a shorter row has fewer threads, and an SM more rows",
         "prefetch": "CTAs have several rows, whose values they join"
         if problem.program.reductions
+        else "a row is read once: the next one is on its way while a CTA reduces it"
+        if problem.read_once
         else "a CTA for each row takes 0.91 to 0.96 of the time, on an H100, of 16384 rows of 4096",
         "pdl_wait": WHY_WAIT,
         "pdl_trigger": why_trigger(""),
@@ -120,10 +123,11 @@ def _held(problem: RowProblem, fixed: Mapping[str, Any], longest: int, arch: Arc
     counts = [fixed["threads"]] if "threads" in fixed else _thread_counts(problem, longest, arch)
     found = [
         Candidate(**{"threads": threads, "bounds": (longest,), "prefetch": ahead, **fixed})
-        for ahead in ((True, False) if wants_next else (False,))
+        for ahead in ((True, False) if wants_next else (problem.read_once,))
         for threads in counts
     ]
-    alone = {c: most_ctas(i, count_registers(problem, i)) < 2 for c in found for i in (find_instance(problem, c),)}
+    count = least_registers if problem.read_once else count_registers
+    alone = {c: most_ctas(i, count(problem, i)) < 2 for c in found for i in (find_instance(problem, c),)}
 
     def rank(c: Candidate) -> tuple[bool, ...] | tuple[int, ...]:
         if wants_next:

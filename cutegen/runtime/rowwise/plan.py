@@ -26,7 +26,8 @@ SCRATCH = (
 )
 LABELS = ("int32", "int64")
 ROUNDED = 2.0**-20  # of sums in f32, in any order
-UNLIMITED = 1 << 16  # SMs that a launch is passed whose CTAs have one row, or part of one, each
+MOST_TURNS = 8  # rows of a CTA one after the other, where it loads the next one meanwhile
+UNLIMITED = 1 << 16  # SMs that a launch is passed, next to those there are, whose CTAs may take turns on an SM
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def row_ctas(count: int, rows: int, at_once: int, ctas_per_sm: int) -> int:
 
 class RowPlan(MeasuredPlan, TensorPlan):
     """columns: the dim of a row's elements. summed: whether rows are reduced. prefetch: whether CTAs load their next
-    row while they have one, so that there are as many as SMs have room for; others get one row, or part, each. flops:
+    row while they have one, and so take up to MOST_TURNS; others get one row, or part, each. flops:
     for each element. approximation: of each output, relative to its rms. tilings: by ascending `most`, which decides.
     So the order in which a row is reduced depends on its own extent alone. over_rows: outputs that are reductions over
     rows; a launch then has as many CTAs as SMs have room for, and scratch. halved: whether a thread has a vector of
@@ -97,8 +98,8 @@ class RowPlan(MeasuredPlan, TensorPlan):
 
     @property
     def persistent(self) -> bool:
-        """Whether a CTA takes several rows in turn."""
-        return self.prefetch or bool(self.over_rows)
+        """Whether there are no more CTAs than SMs have room for."""
+        return bool(self.over_rows)
 
     @cached_property
     def whole(self) -> int:
@@ -192,7 +193,8 @@ class RowPlan(MeasuredPlan, TensorPlan):
             raise ValueError(f"{self.name}: tiling {key} has rows of at most {most} {self.columns}")
 
     def count_sms(self, key: str, device: int) -> int:
-        return super().count_sms(key, device) if self.persistent else UNLIMITED
+        known = super().count_sms(key, device) if self.persistent or self.prefetch else 0
+        return known if self.persistent else known + UNLIMITED
 
     def prepare_inputs(self, **dims: int) -> tuple[Any, ...]:
         """As drawn by every plan, but integers name elements of a row, or one before or behind it."""
