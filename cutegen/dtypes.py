@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
+_LARGEST = {"e4m3": 448.0, "e5m2": 57344.0, "e2m1": 6.0}
 
 
 @dataclass(frozen=True, slots=True)

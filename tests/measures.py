@@ -61,8 +61,8 @@ FEATURES = {
 }
 # What a change must not raise, in the figures of SAMPLE; `python -m tests.measures` prints both. Lines have some room.
 HELD = {
-    "classes that templates read": 57,
-    "fields that templates read": 387,
+    "classes that templates read": 59,
+    "fields that templates read": 392,
     "classes with source fragments": 13,
     "fields with source fragments": 24,
     "% of lines of gemm kernels not of templates alone": 28,
@@ -82,13 +82,13 @@ HELD = {
     "files with the feature gather": 86,
     "files with the feature groups": 100,
     "files with the feature block_scales": 19,
-    "files with the feature reductions": 79,
+    "files with the feature reductions": 80,
     "files with the feature load_ahead": 49,
     "files with the feature last_tile": 9,
     "names of several modules": 69,
     "names of several classes": 45,
-    "lines of cutegen/": 73631,
-    "lines of templates/": 8312,
+    "lines of cutegen/": 73903,
+    "lines of templates/": 8375,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cutegen.epilogue.rules import OUTPUT_WITHOUT_ACC, OUTPUT_WITHOUT_ROW
+from cutegen.epilogue.rules import BLOCKS, OUTPUT_WITHOUT_ACC, OUTPUT_WITHOUT_ROW
 from cutegen.epilogue.tree import ReduceOp
 
 REDUCTIONS: dict[str, ReduceOp] = {"sum": "sum", "max": "max", "max_abs": "max_abs"}
@@ -18,7 +18,8 @@ class Context:
     """section: the key of the spec. sources: values that are neither declared nor assigned. reductions: those that may
     be called. readable: whether the result of one over a whole dim is a value; if not, it is an output, and nothing
     reads it. alone: the rule about an output that depends on none of what a kernel is for, and its words. columns: the
-    dim of a row's elements, whose `index` may be read, and of which `pick` takes one; "": there are none."""
+    dim of a row's elements, whose `index` may be read, and of which `pick` takes one; "": there are none. blocks:
+    columns that one may have."""
 
     section: str
     sources: tuple[str, ...]
@@ -27,6 +28,7 @@ class Context:
     alone: tuple[str, str, str]
     words: tuple[tuple[str, str], ...] = ()
     columns: str = ""
+    blocks: Sequence[int] = BLOCKS
 
     def say(self, text: str) -> str:
         """A message or remedy, which is written for epilogues, in the words of the section."""

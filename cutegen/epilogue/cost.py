@@ -14,7 +14,7 @@ from cutegen.epilogue.tree import Binary, Call, Compare, Logic, Name, Negate, Re
 # to 6 times the root mean square.
 _ROUNDING_FLIP = {
     "bf16": 6 * 2.0**-7, "f16": 6 * 2.0**-10, "f32": 0.0, "e4m3": 6 * 2.0**-3, "e5m2": 6 * 2.0**-2, "i8": 6 * 2.0**-7,
-    "e8m0": 0.0,
+    "e2m1": 6 * 2.0**-1, "e8m0": 0.0,
 }  # fmt: skip
 
 
@@ -84,7 +84,13 @@ def cost(program: EpilogueProgram) -> Cost:
             for r in program.reductions
         )
         + tuple(
-            Traffic(o.name, o.dtype.bytes, ("m", "n", "batch") if o.batched else ("m", "n"), o.half)
+            Traffic(
+                o.name,
+                o.dtype.size(o.dtype.packing),
+                ("m", "n", "batch") if o.batched else ("m", "n"),
+                o.half,
+                divisor=o.dtype.packing,
+            )
             for o in program.outputs
         )
         + tuple(
@@ -99,7 +105,7 @@ def cost(program: EpilogueProgram) -> Cost:
 def _errors(computed: EpilogueProgram) -> dict[str, float]:
     """Of each output of a spec whose statements may be computed in pairs; of the pair it is the larger one."""
     flips = {output.name: _ROUNDING_FLIP[output.dtype.name] for output in computed.outputs}
-    flips |= {output.name: _ROUNDING_FLIP[output.dtype.name] for output in computed.block_outputs}
+    flips |= dict.fromkeys((o.name for o in computed.block_outputs), 0.0)  # a quotient goes to a neighbour at most
     own: dict[str, float] = {}
     behind: dict[str, frozenset[str]] = {}  # of a statement: those that it comes from, and itself
     for statement in computed.statements:

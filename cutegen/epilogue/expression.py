@@ -77,10 +77,11 @@ def parse_expression(
     gathers: bool = False,
     reductions: Mapping[str, ReduceOp] = REDUCTIONS,
     columns: str = "",
+    blocks: Sequence[int] = BLOCKS,
 ) -> Expr | None:
     """The tree of one expression, or None after reporting every reason why there is none. dims: what may be reduced;
-    reductions: by which calls. gathers: whether `x[y]` with a name y is a gather, not a slice. columns: as in
-    Context."""
+    reductions: by which calls. gathers: whether `x[y]` with a name y is a gather, not a slice. columns, blocks: as
+    in Context."""
     if len(text) > MAX_EXPRESSION:
         said = f"the expression has {len(text)} characters; at most {MAX_EXPRESSION} are allowed"
         report(EXPRESSION, (0, 0), said, SPLIT)
@@ -101,7 +102,7 @@ def parse_expression(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             body = ast.parse(source, mode="eval").body
-        return _Converter(text, indent, report, dims, gathers, reductions, columns).value(body, 1)
+        return _Converter(text, indent, report, dims, gathers, reductions, columns, blocks).value(body, 1)
     except SyntaxError as error:
         # Python's messages differ between its versions; an offset of 0 or past the end means that something is missing.
         inside = 0 < (error.offset or 0) <= len(source)
@@ -127,8 +128,10 @@ class _Converter:
         gathers: bool,
         reductions: Mapping[str, ReduceOp],
         columns: str,
+        blocks: Sequence[int],
     ) -> None:
         self.text = text
+        self.blocks = blocks
         self.columns = columns
         self.reductions = reductions
         self.dims = dims
@@ -285,10 +288,11 @@ class _Converter:
             return None
         block = 0
         if size is not None:
-            if not isinstance(size.value, int) or size.value not in BLOCKS:
+            if not isinstance(size.value, int) or size.value not in self.blocks:
                 said = f"blocks of {shorten(self.source(size))} columns"
                 low, high, step = BLOCKS.start, BLOCKS[-1], BLOCKS.step
-                self.refuse(BLOCK, size, said, f"use a multiple of {step} from {low} to {high}")
+                more = "".join(f"{n}, or " for n in self.blocks if n not in BLOCKS)
+                self.refuse(BLOCK, size, said, f"use {more}a multiple of {step} from {low} to {high}")
                 return None
             block = size.value
         value = self.value(node.args[0], depth + 1)

@@ -133,7 +133,8 @@ class Reduction:
 class BlockOutput:
     """A stored tensor with one value for each row and block of columns. axes: torch axes in the order (m, n[, batch]);
     major: the contiguous dim. divisor: columns of the product that have one value; up: the last ones may be fewer.
-    packed: exponents of powers of two, those of four blocks in one i32."""
+    packed: exponents of powers of two, those of four blocks in one i32. chunks: those of 128 rows and 4 blocks lie
+    together, as block-scaled products read scales."""
 
     name: str
     dtype: DType
@@ -143,6 +144,7 @@ class BlockOutput:
     divisor: int
     up: bool
     packed: bool = False
+    chunks: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,11 @@ class EpilogueProgram:
         return max(
             (node.block for s in self.statements for node in walk(s.expr) if isinstance(node, Reduce)), default=0
         )
+
+    @property
+    def chunks(self) -> tuple[BlockOutput, ...]:
+        """Outputs that are scales of block-scaled products."""
+        return tuple(o for o in self.block_outputs if o.chunks)
 
     @cached_property
     def tiles(self) -> tuple[Operand, ...]:

@@ -10,6 +10,7 @@ TOO_DEEP = f"the expression nests deeper than {MAX_DEPTH} levels"
 SPLIT = "name parts of it as locals: further keys under `epilogue`"
 MAX_STATEMENTS = 64
 BLOCKS = range(32, 257, 32)  # columns of a block: whole subtiles of an epilogue, and no more than a tile has
+NARROW_BLOCK = 16  # where a thread has all columns of a subtile
 MAX_PAIRS = 128  # of columns, in a tile
 
 NOT_YET_SUPPORTED = shared.NOT_YET_SUPPORTED.id
@@ -96,7 +97,7 @@ REDUCTION = declare(
 )
 BLOCK = declare(
     "reduction-block",
-    f"a block has {BLOCKS[0]} to {BLOCKS[-1]} columns, in steps of {BLOCKS.step}, "
+    f"a block has {BLOCKS[0]} to {BLOCKS[-1]} columns, in steps of {BLOCKS.step}, or {NARROW_BLOCK} on sm_100a, "
     "and all blocks of an epilogue as many",
     "`s: max_abs(x, n, 128)` gives one value for each row and 128 columns of x, which the rest of the epilogue can "
     f"read: a thread holds pieces of {BLOCKS.step} columns, and a tile of up to {BLOCKS[-1]} columns holds whole "

@@ -151,7 +151,7 @@ class _DeviceWriter(_Writer):
         return text
 
     def stored(self, name: str) -> str:
-        exact = self.dtypes[name].name in ("f32", "e8m0")
+        exact = self.dtypes[name].name in ("f32", "e8m0")  # of e8m0 values are powers of two
         return name if exact else f"stored({name}, cutlass.{self.dtypes[name].cutlass})"
 
     def reduce(self, expr: Reduce) -> str:
@@ -297,10 +297,15 @@ def torch_lines(program: EpilogueProgram) -> tuple[str, ...]:
     `d = torch.nn.functional.gelu(acc + bias, approximate="tanh")`.
 
     Before: `acc` is the product, ([batch,] m, n), and operands are as `torch_operand_lines` leaves them. After: each
-    output has its dtype and the order of dims it was declared with. Needs `torch` in scope.
+    output has its dtype and the order of dims it was declared with. Needs `torch` in scope, and what tensors of 4 bits
+    and chunks of scales are made by: `encode_e2m1` and `pack_scales`.
     """
+
+    def of_blocks(o: BlockOutput) -> str:
+        return rounded_text(f"{o.name}[..., ::{program.block}]", o.dtype)
+
     blocks = (
-        f"{o.name} = {rounded_text(f'{o.name}[..., ::{program.block}]', o.dtype)}{_to_torch_order(o)}"
+        f"{o.name} = pack_scales({of_blocks(o)})" if o.chunks else f"{o.name} = {of_blocks(o)}{_to_torch_order(o)}"
         for o in program.block_outputs
     )
     stores = (f"{o.name} = {_stored(o)}{_to_torch_order(o)}" for o in program.outputs)
@@ -327,8 +332,10 @@ def _stored(output: Output) -> str:
 
 def rounded_text(name: str, dtype: DType) -> str:
     """A value rounded to a dtype. torch makes NaN of what is too large for an 8-bit type, the device its largest; of
-    i8 torch would drop what is behind the point."""
+    i8 torch would drop what is behind the point, and it converts nothing to e2m1."""
     limits = "" if dtype.largest is None else f".clamp({-dtype.largest}, {dtype.largest})"
+    if dtype.name == "e2m1":
+        return f"encode_e2m1({name})"
     if dtype.name == "i8":
         limits = ".round().clamp(-128.0, 127.0)"
     return f"{name}{limits}.to(torch.{dtype.torch})"

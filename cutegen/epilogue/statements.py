@@ -75,7 +75,12 @@ def parse_epilogue(
     trees: dict[str, Expr] = {}
     for name, text in assignments.items():
         tree = parse_expression(
-            text, partial(refuse, name), dims, reductions=context.reductions, columns=context.columns
+            text,
+            partial(refuse, name),
+            dims,
+            reductions=context.reductions,
+            columns=context.columns,
+            blocks=context.blocks,
         )
         if tree is not None:
             trees[name] = tree

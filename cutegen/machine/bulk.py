@@ -95,9 +95,8 @@ def _tensor_load(asm: Assembler, ins: Instruction) -> Closure:
         policy = values.pop() if hinted else None
         mask = values.pop() if multicast else None
         map_address, destination, barrier_at, *coordinates = values
-        tensor_map, start = _tensor_map(w, map_address), tuple(map(_signed, coordinates))
-        if tensor_map.kind == "u4":  # elements are taken in pairs
-            start = (start[0] // 2, *start[1:])
+        tensor_map = _tensor_map(w, map_address)
+        start = tensor_map.place(map(_signed, coordinates))
         if len(start) != len(tensor_map.dims):
             raise PtxError(f"{len(start)} coordinates for a tensor map of rank {len(tensor_map.dims)}")
         region = w.cta.machine.memory.region(tensor_map.address, tensor_map.address + 1)
@@ -188,7 +187,8 @@ def _tensor_store(asm: Assembler, ins: Instruction) -> Closure:
 
     def run(w: Any) -> None:
         map_address, at, *start = _uniform(w, slots)
-        tensor_map, place = _tensor_map(w, map_address), tuple(map(_signed, start))
+        tensor_map = _tensor_map(w, map_address)
+        place = tensor_map.place(map(_signed, start))
         goals = tensor_map.chunks((at + offset) % CTA_WINDOW)
         memory = w.cta.machine.memory
         write = tensor_map.add if add else tensor_map.write

@@ -11,7 +11,7 @@ from cutegen.machine.floats import from_bits, to_bits
 from cutegen.machine.parser import Immediate, Instruction, PtxError
 
 _ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
-_PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2"}
+_PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m1x2": "e2m1"}
 
 
 @builds("cvt")
@@ -80,8 +80,8 @@ def _convert_pair(asm: Assembler, ins: Instruction, target_kind: str, source_kin
     target = asm.target(ins.operands[0])
     finite, relu = "satfinite" in ins.opcode, "relu" in ins.opcode
     to, origin = _PACKED.get(target_kind), _PACKED.get(source_kind)
-    if to is None:
-        raise PtxError(f"cvt to {target_kind} is not simulated")
+    if to is None or origin == "e2m1":
+        raise PtxError(f"cvt to {target_kind} of {source_kind} is not simulated")
     if origin is None:
         high, low = (asm.source(o, "b32") for o in ins.operands[1:3])
 
@@ -101,7 +101,7 @@ def _convert_pair(asm: Assembler, ins: Instruction, target_kind: str, source_kin
         if relu:
             values = np.maximum(values, 0)
         bits = np.ascontiguousarray(to_bits(values, to, finite))
-        put(w, target, bits.view(packed)[:, 0])
+        put(w, target, bits[:, 0] | bits[:, 1] << 4 if to == "e2m1" else bits.view(packed)[:, 0])
 
     return run
 

@@ -1,4 +1,4 @@
-"""Small floating-point formats: bf16, f16, e4m3 and e5m2 to f32 and back, as `cvt` rounds; e2m1 and ue8m0 to f32."""
+"""Small floating-point formats: bf16, f16, e4m3, e5m2 and e2m1 to f32 and back, as `cvt` rounds; ue8m0 to f32."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-E4M3_MAX, E5M2_MAX = 448.0, 57344.0
+E4M3_MAX, E5M2_MAX, E2M1_MAX = 448.0, 57344.0, 6.0
 
 
 def half_view(kind: str) -> str:
@@ -83,18 +83,20 @@ _POSITIVE = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 E2M1 = np.concatenate([_POSITIVE, -_POSITIVE])  # by their bits
 UE8M0 = np.ldexp(np.float32(1), np.minimum(np.arange(256), 254) - 127).astype(np.float32)
 UE8M0[255] = np.nan
-_BYTES = {"e4m3": _decode(4, 3), "e5m2": _decode(5, 2)}
-_LARGEST = {"e4m3": E4M3_MAX, "e5m2": E5M2_MAX}
+_BYTES = {"e4m3": _decode(4, 3), "e5m2": _decode(5, 2), "e2m1": E2M1}
+_LARGEST = {"e4m3": E4M3_MAX, "e5m2": E5M2_MAX, "e2m1": E2M1_MAX}
+# Finite codes of one sign, that of a sign, and what NaN becomes: of e2m1 the largest number.
+_CODES = {"e4m3": (127, 0x80, 0x7F), "e5m2": (124, 0x80, 0x7F), "e2m1": (8, 0x8, 0x7)}
 
 
 def _byte_bits(values: Any, kind: str) -> Any:
-    """PTX converts to 8 bits with satfinite only; NaN becomes 0x7f."""
+    """PTX converts to 8 bits and fewer with satfinite only."""
     largest = _LARGEST[kind]
-    count = 127 if kind == "e4m3" else 124  # finite codes of one sign
+    count, sign, nan = _CODES[kind]
     magnitudes = _BYTES[kind][:count].astype(np.float64)
     size = np.minimum(np.abs(values.astype(np.float64)), largest)
     above = np.clip(np.searchsorted(magnitudes, size), 1, count - 1)
     low, high = magnitudes[above - 1], magnitudes[above]
     up = (size - low > high - size) | ((size - low == high - size) & (above % 2 == 0))
-    code = np.where(up, above, above - 1) | np.where(np.signbit(values), 0x80, 0)
-    return np.where(np.isnan(values), 0x7F, code).astype(np.uint8)
+    code = np.where(up, above, above - 1) | np.where(np.signbit(values), sign, 0)
+    return np.where(np.isnan(values), nan, code).astype(np.uint8)

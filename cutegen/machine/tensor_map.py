@@ -13,6 +13,7 @@ Its layout is not published; what is read here was found by compiling copies of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,11 @@ class TensorMap:
     @property
     def box_bytes(self) -> int:
         return int(np.prod(self.box)) * self.element
+
+    def place(self, coordinates: Iterable[int]) -> tuple[int, ...]:
+        """Of a box: elements of 4 bits are taken in pairs."""
+        first, *rest = coordinates
+        return (first // 2 if self.kind == "u4" else first, *rest)
 
     def chunks(self, address: int) -> Any:
         """The 16-byte chunks of shared memory that the box fills when it is put at `address`, in box order."""

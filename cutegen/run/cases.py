@@ -30,6 +30,7 @@ from cutegen.run.output_check import OutputError, judge, output_name, reference_
 from cutegen.run.row_slices import narrowed, row_slices
 from cutegen.run.subject import Subject, as_tuple
 from cutegen.runtime.arguments import Argument, TensorArg
+from cutegen.runtime.four_bits import spread_pairs
 
 Status = Literal["pass", "wrong", "raised", "refused", "hang", "crashed", "skipped"]
 
@@ -327,7 +328,7 @@ class _Run:
             if i < len(call.outputs) and (count := call.outputs[i].unwritten(self._free(i, inputs))):
                 self.faults.append(f"{name}: {count} elements were never written{suffix}")
             if found.mismatches:
-                text = describe(self.subject, i, name, found, tuple(result.shape), self._tiling())
+                text = describe(self.subject, i, name, found, tuple(spread_pairs(result).shape), self._tiling())
                 self.faults.append(f"{text}{suffix}")
         for name, buffer in call.scratch.items():
             if damage := buffer.damage():

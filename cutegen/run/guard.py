@@ -48,9 +48,9 @@ class Guarded:
         return "wrote outside of the tensor: " + ", ".join(f"{n} elements {place}" for n, place in parts if n)
 
     def unwritten(self, free: Any = None) -> int:
-        """Elements of the tensor that still are the poison; free: a mask of those that may be. Integers have none that
-        no kernel writes: they are found where they are wrong."""
-        if not self.tensor.is_floating_point() and not has_pairs(self.tensor):
+        """Elements of the tensor that still are the poison; free: a mask of those that may be. Integers and pairs of 4
+        bits have none that no kernel writes: they are found where they are wrong."""
+        if not self.tensor.is_floating_point() or has_pairs(self.tensor):
             return 0
         words = _words(self.buffer)
         per_element = max(1, self.buffer.element_size() // words.element_size())

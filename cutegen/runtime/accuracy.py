@@ -5,7 +5,8 @@ An element passes when
     |kernel - reference| <= u * |reference| + scale * (accumulation(K) + approximation) + tiny
 
     u              half an ulp of the output dtype, relative: 2**-8 bf16, 2**-11 f16, 2**-24 f32, 2**-4 e4m3, 2**-3
-                   e5m2; plus that of the reference's dtype, when it was rounded, too.
+                   e5m2, 2**-2 e2m1, 0 e8m0, whose values are powers of two before; plus that of the reference's dtype,
+                   when it was rounded, too.
     scale          root mean square of the reference output: the size of what was accumulated, for random data. Elements
                    that nothing is promised of, rows of no group among them, do not count: their zeros would shrink it.
     accumulation   2**-22 * (K / 16 + 6 * sqrt(K)). A tensor core adds 16 products at a time to an f32 accumulator and
@@ -48,14 +49,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from cutegen.runtime.four_bits import has_pairs, pairs_axis, spread_pairs
+
 HALF_ULP = {
     "bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "float8_e4m3fn": 2.0**-4,
-    "float8_e5m2": 2.0**-3, "int8": 0.0,
+    "float8_e5m2": 2.0**-3, "float4_e2m1fn_x2": 2.0**-2, "float8_e8m0fnu": 0.0, "int8": 0.0,
 }  # fmt: skip
 _SCORE = 576  # products of a score
 _TINY = {
     "bfloat16": 2.0**-133, "float16": 2.0**-24, "float32": 2.0**-149, "float64": 2.0**-1074, "float8_e4m3fn": 2.0**-9,
-    "float8_e5m2": 2.0**-16, "int8": 1.0,
+    "float8_e5m2": 2.0**-16, "float4_e2m1fn_x2": 0.5, "float8_e8m0fnu": 0.0, "int8": 1.0,
 }  # fmt: skip
 
 
@@ -133,13 +136,16 @@ class Comparison:
 def compare(actual: Any, reference: Any, allowed: Tolerance, free: Any = None) -> Comparison:
     """Compares in float64. A NaN is wrong unless the reference has it, too; infinities must agree.
 
-    free: a mask of elements that may be anything; they count neither as elements nor for the rms.
+    free: a mask of elements that may be anything; they count neither as elements nor for the rms. Of two elements of 4
+    bits in one of torch's each is compared, and found at its own index.
     max_error and mean_error are over the elements where both are finite; allowed: the tolerance at the largest error.
     """
     import torch
 
-    x, ref = actual.double(), reference.double()
+    x, ref = spread_pairs(actual).double(), spread_pairs(reference).double()
     finite = torch.isfinite(ref)
+    if free is not None and has_pairs(actual):
+        free = free.repeat_interleave(2, pairs_axis(actual))
     counts = torch.ones_like(finite) if free is None else ~free
     sized = finite & counts
     squares = torch.where(sized, ref, 0.0).square()

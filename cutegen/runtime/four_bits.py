@@ -1,6 +1,7 @@
 """e2m1, of which torch holds two in an element, float4_e2m1fn_x2, that of even index in the lower four bits.
 
-Source: OCP Microscaling Formats, section 5.3.3. Importing this module imports no torch.
+Sources: OCP Microscaling Formats, section 5.3.3; of what NaN becomes, cuda_fp4.h of the CUDA toolkit. Importing
+this module imports no torch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,19 @@ def has_pairs(tensor: Any) -> bool:
     return str(tensor.dtype) == "torch.float4_e2m1fn_x2"
 
 
+def pairs_axis(tensor: Any) -> int:
+    """The axis along which two elements of a tensor are one of torch's: the contiguous one."""
+    inner = [axis for axis, stride in enumerate(tensor.stride()) if stride == 1]
+    return max(inner, key=lambda axis: (tensor.shape[axis], axis))
+
+
+def spread_pairs(tensor: Any) -> Any:
+    """A tensor as it is, or, in f32, with an element for each of a pair."""
+    import torch
+
+    return decode_e2m1(tensor, torch.float32, pairs_axis(tensor)) if has_pairs(tensor) else tensor
+
+
 def decode_e2m1(packed: Any, dtype: Any, axis: int = -1) -> Any:
     """The values of a float4_e2m1fn_x2 tensor, twice as many along `axis`, the contiguous one, in `dtype`."""
     import torch
@@ -31,7 +45,7 @@ def decode_e2m1(packed: Any, dtype: Any, axis: int = -1) -> Any:
 
 def encode_e2m1(values: Any) -> Any:
     """A float4_e2m1fn_x2 tensor with half of the extents along the last axis: the nearest values, ties to even; what is
-    larger than 6 becomes 6, NaN 0. ValueError: an odd number of values along the last axis."""
+    larger than 6 becomes 6, and so does NaN, as cvt has it. ValueError: an odd number of values along the last axis."""
     import torch
 
     if values.shape[-1] % 2:
@@ -39,6 +53,6 @@ def encode_e2m1(values: Any) -> Any:
     size = values.abs()
     codes = sum((size > bound).to(torch.uint8) for bound in _TO_LOWER)
     codes = codes + sum((size >= bound).to(torch.uint8) for bound in _TO_UPPER)
-    codes = codes | (values < 0).to(torch.uint8) << 3
+    codes = torch.where(values.isnan(), len(_VALUES) - 1, codes | torch.signbit(values).to(torch.uint8) << 3)
     even, odd = codes.unflatten(-1, (-1, 2)).unbind(-1)
     return (even | odd << 4).view(torch.float4_e2m1fn_x2)

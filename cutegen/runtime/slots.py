@@ -57,11 +57,12 @@ def find_bounds(dims: Mapping[str, Extent], args: Sequence[Argument]) -> tuple[t
 def find_parts(
     args: Sequence[Argument], slots: Sequence[tuple[str, int, int, int]]
 ) -> tuple[tuple[int, int, int, int, int, int, int], ...]:
-    """(argument, axis, divisor, slack; of the whole: argument, axis, elements in one of torch's) of each extent such as
-    n/2: the compiled kernel checks that equal dims are equal, not that one is a part of another."""
+    """(argument, axis, divisor of what torch has as elements, slack; of the whole: argument, axis, elements in one of
+    torch's) of each extent such as n/2: the compiled kernel checks that equal dims are equal, not that one is a part of
+    another."""
     wholes = {dim: (i, axis, each) for dim, i, axis, each in slots}
     return tuple(
-        (i, axis, divisor, slack(arg.dims[axis]), *wholes[name])
+        (i, axis, divisor * arg.packing(axis), slack(arg.dims[axis]), *wholes[name])
         for i, arg in enumerate(args)
         if isinstance(arg, TensorArg)
         for axis, (name, divisor) in enumerate(map(divided, arg.dims))

@@ -222,7 +222,6 @@ REFUSED = {
     "4 by 8 bits": (NVFP4 | {"b": "e4m3[n, k]"}, "", "mainloop-scale", "no product e2m1 @ e4m3 with scales of e4m3"),
     "two kinds": (NVFP4 | {"sb": "e8m0[n, k/32]"}, "", "mainloop-scale", "declare it e4m3[n, k/16]"),
     "m contiguous, 4 bits": (NVFP4 | {"a": "e2m1[k, m]"}, "", "mma-major", "`a` is M-major"),
-    "an output of 4 bits": ({"d": "e2m1[m, n]"}, "", "not-yet-supported", "e2m1 is not supported yet for an output"),
     "columns": ({}, "tiling: {tile: [128, 192, 128]}\n", "packed-scales", "use 128 or 256"),
     "depth": ({}, "tiling: {tile: [128, 128, 64]}\n", "packed-scales", "tile k = 64"),
     "pairs side by side": (

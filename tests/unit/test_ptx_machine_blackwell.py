@@ -216,3 +216,20 @@ def test_a_cta_that_leaves_before_its_answer_comes() -> None:
     memory = GlobalMemory([Region("done", done.ctypes.data, done.nbytes, 4)])
     with pytest.raises(PtxError, match="exits while its shared memory is in use: try_cancel"):
         Machine(Assembler(program, 4096), launch, memory, 0).run()
+
+
+def test_cvt_to_4_bits_is_what_a_byte_of_torch_has() -> None:
+    """Ties go to even, what is too large and NaN to 6; the second source is in the lower four bits."""
+    torch = pytest.importorskip("torch")
+    from cutegen.runtime.four_bits import encode_e2m1
+
+    ties = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 7.0, np.inf, 0.0], np.float32)
+    values = np.concatenate([ties, -ties, [np.nan], RANDOM.normal(size=43) * 3]).astype(np.float32)
+    high, low = values[:LANES], values[LANES:]
+    body = """shl.b32 %r1, %r0, 2; cvt.u64.u32 %rd1, %r1; add.s64 %rd2, %rd0, %rd1; ld.global.b32 %r2, [%rd2];
+ld.global.b32 %r3, [%rd2+128]; .reg .b8 b0; cvt.rn.satfinite.e2m1x2.f32 b0, %r2, %r3; mov.b32 %r4, {b0, b0, b0, b0};
+st.global.b32 [%rd2], %r4;"""
+    out = np.concatenate([high, low]).view(np.uint32).copy()
+    execute(body, out)
+    pairs_of_values = torch.from_numpy(np.stack([low, high], -1))
+    assert (out[:LANES] & 0xFF).tolist() == encode_e2m1(pairs_of_values).view(torch.uint8)[:, 0].tolist()

@@ -1,16 +1,19 @@
 """Scales by which tcgen05.mma multiplies: from memory, where those of 128 rows and 4 blocks of k are a chunk of 512
-bytes, through a ring in shared memory to tensor memory."""
+bytes, through a ring in shared memory to tensor memory; and such as an epilogue stores."""
 
 from typing import NamedTuple
 
+import cutlass
 import cutlass.cute as cute
 import cutlass.utils.blockscaled_layout as layouts
-from cutlass import Int32, const_expr
+from cutlass import Float8E8M0FNU, Float32, Int32, const_expr
 from cutlass.cute.nvgpu import cpasync, tcgen05
 
 from cutegen.device import tma
 
 ROWS, BLOCKS = 128, 4  # of a chunk
+LANES = 32  # of tensor memory, of which each has the scales of rows so many apart
+MANTISSA = 23  # bits of an f32
 WORDS = ROWS * BLOCKS // 4  # of 32 bits, as TMA moves them: a box has at most 256 elements along a dim
 COLUMN_WORDS = 32  # of tensor memory
 
@@ -76,3 +79,39 @@ def place(mma, side, ring, dtype, address, tile, block):
     thread = copy.get_slice(0)
     described = tcgen05.get_s2t_smem_desc_tensor(copy, thread.partition_S(source))
     return Scales(copy, described, thread.partition_D(target), fragment)
+
+
+@cute.jit
+def store(
+    scales: cute.Tensor,
+    out: cute.Tensor,
+    chunk: Int32,
+    first: Int32,
+    row: Int32,
+    rows: Int32,
+    blocks: Int32,
+):
+    """Stores what a row of a tile has, f32 of consecutive blocks, as 8-bit scales: to words of its row in chunks
+    (chunks of rows, chunks of blocks, 512). chunk: of rows. first: block, of which chunks begin; row: in the chunk.
+    Zero where there is no row or block: there are `rows` and `blocks`."""
+    words = cute.recast_tensor(out, Int32)
+    for i in cutlass.range_constexpr(cute.size(scales) // BLOCKS):
+        four = cute.make_rmem_tensor(BLOCKS, Float32)
+        for j in cutlass.range_constexpr(BLOCKS):
+            inside = (chunk * ROWS + row < rows) & (first + i * BLOCKS + j < blocks)
+            four[j] = cutlass.select_(inside, scales[i * BLOCKS + j], Float32(0.0))
+        at = first // BLOCKS + i
+        if chunk < out.shape[0] and at < out.shape[1]:
+            words[chunk, at, row % LANES * (ROWS // LANES) + row // LANES] = _word(four, out.element_type)
+
+
+def _word(four, dtype):
+    """Four f32 values as 8-bit ones, the first in the lowest byte. Of e8m0 they are powers of two: their exponents."""
+    if const_expr(dtype is Float8E8M0FNU):
+        exponents, word = cute.recast_tensor(four, Int32), Int32(0)
+        for j in range(BLOCKS):
+            word = word | exponents[j] >> MANTISSA << (8 * j)
+        return word
+    narrow = cute.make_rmem_tensor(BLOCKS, dtype)
+    narrow.store(four.load().to(dtype))
+    return cute.recast_tensor(narrow, Int32)[0]

@@ -4,6 +4,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import tcgen05
 
 ACCESS_BITS = 128  # of a thread's widest access to shared memory
+LOAD_COLUMNS = 32  # of one tcgen05.ld
 
 
 def view_sums(mma, address, tile, count):
@@ -15,9 +16,10 @@ def view_sums(mma, address, tile, count):
 
 
 def load_copy(sums, epilogue_tile, thread):
-    """(copy, source, shape) of what `thread` reads of an epilogue tile (128, eN): its row. source: (copy, 1, 1, 1,
+    """(copy, source, shape) of what `thread` reads of an epilogue tile (128, eN): its row. source: (copy, 1, loads, 1,
     subtiles, count); shape: of the registers for one."""
-    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(epilogue_tile[1])), sums.element_type)
+    columns = tcgen05.Repetition(min(epilogue_tile[1], LOAD_COLUMNS))
+    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(columns), sums.element_type)
     subtiles = cute.flat_divide(sums[(None, None), 0, 0, None], epilogue_tile)  # (128, eN, 1, subtiles, count)
     copy = tcgen05.make_tmem_copy(atom, subtiles[None, None, 0, 0, 0]).get_slice(thread)
     shape = copy.partition_D(cute.make_identity_tensor(epilogue_tile)).shape

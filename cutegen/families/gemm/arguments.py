@@ -15,6 +15,7 @@ from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand
 from cutegen.runtime.arguments import TensorArg
 from cutegen.runtime.gemm.scale_packing import BLOCKS, CHUNK, ROWS
 
+_CHUNK = ProblemDim(str(CHUNK), CHUNK, CHUNK, CHUNK)
 _ROLES = {"tile": "mn", "row_vector": "n", "column_vector": "m", "device_scalar": ""}
 
 
@@ -105,7 +106,10 @@ def tensor_shapes(problem: GemmProblem) -> dict[str, TensorShape]:
         shapes.append(shape(d, "mn", d.major, tma=not d.direct or d.name in program.updated, wide=True))
     # Scales with rows side by side are read by TMA afterwards: columns of them are 16 bytes apart.
     rows_dim = "n" if problem.transposed else "m"
-    shapes += [shape(o, "mn", o.major, tma=o.major == rows_dim, wide=True) for o in program.block_outputs]
+    shapes += [
+        _chunk_shape(problem, o) if o.chunks else shape(o, "mn", o.major, tma=o.major == rows_dim, wide=True)
+        for o in program.block_outputs
+    ]
     shapes += [shape(r, r.kept, None, tma=False) for r in program.reductions]
     return {s.name: s for s in shapes}
 
@@ -138,7 +142,12 @@ def _shape(
         step = elements_per_step(t, paired) // (HALF if half and t.major == paired else 1)
     if isinstance(t, MatrixOperand):
         step = math.lcm(step, *(s.block for s in problem.packed_scales))
-    return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide)
+    steps: tuple[int, ...] = ()
+    if isinstance(t, Output) and problem.epilogue.chunks:  # blocks of columns are whole
+        block = problem.epilogue.block
+        step = math.lcm(step, block) if t.major == "n" else step
+        steps = () if t.major == "n" else tuple(block if axis == t.axes[1] else 1 for axis in range(len(dims)))
+    return TensorShape(t.name, t.dtype, dims, contiguous, t.axes, tma, step, wide, steps)
 
 
 def _scale_shape(problem: GemmProblem, s: BlockScale, rows: ProblemDim) -> TensorShape:
@@ -156,13 +165,19 @@ def _scale_shape(problem: GemmProblem, s: BlockScale, rows: ProblemDim) -> Tenso
 
 def _packed_shape(problem: GemmProblem, s: PackedScale, rows: ProblemDim) -> TensorShape:
     """As `pack_scales` makes it: chunks of scales of 128 rows and 4 blocks of k."""
-    chunk = ProblemDim(str(CHUNK), CHUNK, CHUNK, CHUNK)
     paired = rows is problem.extents.get(problem.paired_dim)  # as many chunks in one half as in the other
-    dims = (rows.over(ROWS, up=not paired), problem.k.over(BLOCKS * s.block, up=True), chunk)
+    dims = (rows.over(ROWS, up=not paired), problem.k.over(BLOCKS * s.block, up=True), _CHUNK)
     batch = (problem.batch,) if problem.batch and s.batched else ()
     steps = (*(1 for _ in batch), HALF, 1, 1) if paired else ()
     multiple = TMA_ALIGN // s.dtype.bytes
     return TensorShape(s.name, s.dtype, (*batch, *dims), len(batch) + 2, (), True, multiple, steps=steps)
+
+
+def _chunk_shape(problem: GemmProblem, o: BlockOutput) -> TensorShape:
+    """Scales as `_packed_shape` has them, of columns of the product."""
+    batch = (problem.batch,) if problem.batch and o.batched else ()
+    dims = (*batch, problem.m.over(ROWS, up=True), problem.n.over(BLOCKS * o.divisor, up=True), _CHUNK)
+    return TensorShape(o.name, o.dtype, dims, len(batch) + 2, (), True, TMA_ALIGN // o.dtype.bytes)
 
 
 def formula(problem: GemmProblem) -> str:

@@ -31,6 +31,7 @@ from cutegen.families.gemm.features.block_scales.placing import check_halves, pl
 from cutegen.families.gemm.features.gather.operand import see_gathered
 from cutegen.families.gemm.features.groups.section import Grouping
 from cutegen.families.gemm.features.packed_scales.operand_scales import check_packed_halves, place_packed, refuse_packed
+from cutegen.families.gemm.features.packed_scales.output_scales import check_read_again, check_scale_output
 from cutegen.families.gemm.mainloop import Mainloop, parse_mainloop, refuse_scale, suggest_product
 from cutegen.families.gemm.name_clashes import check_call_names, check_made_names
 from cutegen.families.gemm.output_stores import let_tma_add, stores_directly
@@ -83,7 +84,7 @@ class Binder:
             if seen is None:
                 return None
             self.tensors, self.gathered_rows = seen
-        placement = Placement(self.tensors, self.doc, self.report)
+        placement = Placement(self.tensors, self.doc, ARCHS[self.spec.arch], self.report)
         written = read_epilogue(self.spec, mainloop, claimed, placement, self.report)
         roles = self.roles(mainloop, written, placement)
         if roles is None or mainloop is None:
@@ -190,7 +191,12 @@ class Binder:
         placement.check_pairs(b, program, n)
 
     def check_statements(
-        self, program: EpilogueProgram, placement: Placement, n: ProblemDim, batched: bool, floating: bool
+        self,
+        program: EpilogueProgram,
+        placement: Placement,
+        n: ProblemDim,
+        batched: bool,
+        floating: bool,
     ) -> None:
         """Columns and blocks of an epilogue all of whose tensors are bound. floating: what the product sums in."""
         before = len(self.findings)
@@ -198,9 +204,12 @@ class Binder:
         if len(self.findings) > before:
             return
         check_blocks(program, split_pairs(program), floating, self.report)
+        check_read_again(program, self.report)
         for o in program.block_outputs:
             expr = next(s.expr for s in program.statements if s.name == o.name)
             placement.check_block(o, program, n, expr.span)
+            if o.chunks:
+                check_scale_output(o, self.tensors[o.name], program, n.name, placement.arch, self.report)
 
     def operands(self, placement: Placement, written: Written, roles: Roles) -> Iterator[Operand]:
         """What the epilogue reads: inputs, then outputs that it updates. What does not fit is reported."""

@@ -14,6 +14,7 @@ from cutegen.runtime.gemm.pieces import half_rows, piece_rows
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
 INDEX_BYTES = 4  # of an i32
 EPILOGUE_COLUMNS = (32, 16, 8)  # of an epilogue tile, the widest first
+PACKED_COLUMNS = 64  # of one with outputs of 4 bits, so that TMA stores whole sectors of 32 bytes
 # Accumulators of a thread beyond which an epilogue that reduces rows, or reduces anything beside tiles of f32, has no
 # registers for 32 columns at once: of 70 kernels with reductions and tiles of 128 x 160 and 128 x 192 for one warpgroup
 # 14 spilled, up to 260 bytes; with 16 columns 6, up to 44. With three reductions 128 were too many as well.
@@ -38,7 +39,7 @@ def accumulators(problem: GemmProblem, c: Candidate) -> int:
     """Accumulator registers of a consumer thread, those of the part that is being promoted among them."""
     if problem.target.tensor_memory:
         # The sums are in tensor memory: a thread has those of one row of a subtile, in a gated product two for each.
-        return EPILOGUE_COLUMNS[0] * (2 if problem.paired else 1)
+        return epilogue_columns(problem)[0] * (2 if problem.paired else 1)
     return c.tile[0] * c.tile[1] // (WARPGROUP_THREADS * warpgroups_per_tile(c)) + part_registers(problem, c)
 
 
@@ -92,7 +93,15 @@ def epilogue_widths(problem: GemmProblem, c: Candidate) -> tuple[int, ...]:
     beside_f32 = bool(program.reductions) and any(o.dtype.bytes == 4 for o in program.tiles)
     limit = CROWDED_ACCUMULATORS if len(program.reductions) < 3 else CROWDED_BY_THREE
     crowded = accumulators(problem, c) > limit and (_reduces_rows(problem) or beside_f32)
-    return EPILOGUE_COLUMNS[1:] if crowded else EPILOGUE_COLUMNS
+    widths = epilogue_columns(problem)
+    return widths[1:] if crowded else widths
+
+
+@once_each
+def epilogue_columns(problem: GemmProblem) -> tuple[int, ...]:
+    """Columns that epilogue tiles may have, where registers allow."""
+    packed = any(o.dtype.packing > 1 for o in problem.kernel_epilogue.outputs)
+    return (PACKED_COLUMNS, *EPILOGUE_COLUMNS) if packed else EPILOGUE_COLUMNS
 
 
 def may_spill(problem: GemmProblem, c: Candidate) -> bool:
@@ -105,6 +114,11 @@ def may_spill(problem: GemmProblem, c: Candidate) -> bool:
 @once_each
 def _reduces_rows(problem: GemmProblem) -> bool:
     return any(r.kept != "m" for r in problem.kernel_epilogue.reductions)
+
+
+def in_subtile(problem: GemmProblem) -> bool:
+    """Whether a thread has whole blocks of columns in each epilogue tile: their values take one pass."""
+    return problem.target.tensor_memory > 0 and 0 < problem.kernel_epilogue.block <= EPILOGUE_COLUMNS[0]
 
 
 def subtiles(problem: GemmProblem, c: Candidate) -> int:

@@ -11,7 +11,13 @@ from cutegen.arch.architecture import SETMAXNREG_MIN, SWIZZLES, TMA_ALIGN, Arch
 from cutegen.diagnostics import Rule
 from cutegen.epilogue import Operand, Output
 from cutegen.families.gemm.candidate import Candidate
-from cutegen.families.gemm.derived import threads, warpgroups_per_tile
+from cutegen.families.gemm.derived import (
+    PACKED_COLUMNS,
+    epilogue_columns,
+    epilogue_tile,
+    threads,
+    warpgroups_per_tile,
+)
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.remedies import fewest_faults, legal_extents, with_extent
 from cutegen.families.gemm.rule_book import BOOK
@@ -142,18 +148,18 @@ def tile_n(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     n, (low, high, step) = c.tile[1], arch.mma_n
     if n % step or not low <= n <= high:
         return f"tile n = {n} is not a multiple of {step} in {low}..{high}", _other_extent(problem, c, arch, 1)
-    if n % (2 * step) == 0:
+    if n % (2 * step) == 0 and PACKED_COLUMNS not in epilogue_columns(problem):
         return None
     remedy = _other_extent(problem, c, arch, 1)
     if problem.mma.wide and n > (narrow := problem.mma.wide)[0] and n % narrow[1]:
         return f"tile n = {n} of an i8 product is over {narrow[0]} and not a multiple of {narrow[1]}", remedy
     program = problem.kernel_epilogue
     tiles: list[Operand | Output] = [*program.outputs, *program.tiles]
-    thin = next((t for t in tiles if t.major == "n" and step * t.dtype.bytes < TMA_ALIGN), None)
+    width = epilogue_tile(problem, c)[1]
+    thin = next((t for t in tiles if t.major == "n" and t.dtype.size(width) < TMA_ALIGN), None)
     if thin is None:
         return None
-    size = step * thin.dtype.bytes
-    reason = f"tile n = {n} makes epilogue rows of {step} elements = {size} B of `{thin.name}`"
+    reason = f"tile n = {n} makes epilogue rows of {width} elements = {thin.dtype.size(width)} B of `{thin.name}`"
     return f"{reason}, they have at least {TMA_ALIGN} B", remedy
 
 

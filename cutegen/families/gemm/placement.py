@@ -13,6 +13,7 @@ from cutegen.diagnostics import suggest
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, Output, Reduction, Report
 from cutegen.epilogue.tree import Pairing, Reduce, Span
 from cutegen.families.gemm import problem_rules as rules
+from cutegen.families.gemm.features.packed_scales.output_scales import list_scale_kinds
 from cutegen.families.gemm.problem import MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles
 
@@ -29,8 +30,9 @@ Dims = Mapping[str, ProblemDim]
 class Placement:
     """Turns declarations into operands and outputs; what does not fit is reported, and None."""
 
-    def __init__(self, tensors: Mapping[str, TensorDecl], doc: SpecDocument, report: Report) -> None:
+    def __init__(self, tensors: Mapping[str, TensorDecl], doc: SpecDocument, arch: Arch, report: Report) -> None:
         self.tensors = tensors
+        self.arch = arch
         self.doc = doc
         self.report = report
 
@@ -220,9 +222,8 @@ class Placement:
 
     def output(self, name: str, roles: Roles) -> Output | BlockOutput | None:
         decl, blocks = self.tensors[name], self.has_blocks(name)
-        ok = self.check_dtype(
-            name, "a value of blocks" if blocks else "an output", ("f32",) if blocks else rules.OUTPUT_DTYPES
-        )
+        dtypes = ("f32", *list_scale_kinds(self.arch)) if blocks else rules.list_output_dtypes(self.arch)
+        ok = self.check_dtype(name, "a value of blocks" if blocks else "an output", dtypes)
         if (placed := self.place(name, roles)) is None or not ok:
             return None
         axes, half = placed
@@ -239,7 +240,11 @@ class Placement:
         if blocks:
             dim = decl.shape[axes["n"]]
             up = dim.rounds_up
-            return BlockOutput(name, decl.dtype, "batch" in axes, tuple(axes.values()), major, dim.factor, up)
+            order, chunks = tuple(axes.values()), decl.dtype.name != "f32"
+            return BlockOutput(name, decl.dtype, "batch" in axes, order, major, dim.factor, up, chunks=chunks)
+        if decl.dtype.packing > 1 and major != "n":
+            said = f"`{name}` has {roles.m} contiguous, and two elements of {decl.dtype} in a byte are of one row"
+            self.refuse(rules.NOT_YET_SUPPORTED, name, said, f"make {roles.n} the last dim, or write its name after @")
         return Output(name, decl.dtype, "batch" in axes, tuple(axes.values()), major, half=half)
 
     def check_block(self, output: BlockOutput, program: EpilogueProgram, n: ProblemDim, span: Span) -> None:

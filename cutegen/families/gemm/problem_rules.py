@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutegen.arch import Arch
 from cutegen.diagnostics import declare
 from cutegen.epilogue.rules import COLUMNS, NOT_YET_SUPPORTED, UNDEFINED_NAME
 from cutegen.spec import parse
@@ -10,6 +11,12 @@ __all__ = ["COLUMNS", "NAME_COLLISION", "NOT_YET_SUPPORTED", "RESERVED_NAME", "U
 
 EPILOGUE_DTYPES = ("bf16", "f16", "f32")
 OUTPUT_DTYPES = (*EPILOGUE_DTYPES, "e4m3", "e5m2")
+
+
+def list_output_dtypes(arch: Arch) -> tuple[str, ...]:
+    """Of outputs with rows and columns; two of e2m1 are a byte, which a thread has of the rows of tensor memory."""
+    return (*OUTPUT_DTYPES, *(["e2m1"] if arch.tensor_memory else []))
+
 
 NAME_COLLISION = parse.NAME_COLLISION.id
 RESERVED_NAME = parse.RESERVED_NAME.id

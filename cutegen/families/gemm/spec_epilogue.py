@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cutegen.arch import ARCHS
 from cutegen.epilogue import Assign, Report, find_in_place, parse_epilogue, separate_in_place
-from cutegen.epilogue.context import REDUCTIONS
+from cutegen.epilogue.context import EPILOGUE, REDUCTIONS
+from cutegen.epilogue.rules import NARROW_BLOCK
 from cutegen.epilogue.tree import Reduce, reads
 from cutegen.families.aliasing import IN_PLACE
 from cutegen.families.gemm import problem_rules as rules
@@ -51,7 +53,9 @@ def read_epilogue(
     inputs = [name for name in rest if name not in assignments]
     dims = list(spec.dim_names())
     read = [name for name in inputs if name not in gathered]
-    statements = parse_epilogue(assignments, read, outputs, report, (*own, *gathered, *dims), dims)
+    narrow = [NARROW_BLOCK] if ARCHS[spec.arch].tensor_memory else []
+    context = replace(EPILOGUE, blocks=(*narrow, *EPILOGUE.blocks))
+    statements = parse_epilogue(assignments, read, outputs, report, (*own, *gathered, *dims), dims, context)
     check_installed_ops(spec, statements or (), report)
     updated = tuple(name for name in outputs if name in find_in_place(statements or ()))
     if mainloop and statements is not None:

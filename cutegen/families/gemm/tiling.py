@@ -7,9 +7,9 @@ from typing import Any
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP
 from cutegen.families.gemm.candidate import Candidate, cluster_size
 from cutegen.families.gemm.derived import (
-    EPILOGUE_COLUMNS,
     QUEUE_COUNTERS,
     QUEUE_STAGES,
+    epilogue_columns,
     epilogue_tile,
     epilogue_widths,
     warpgroups_per_tile,
@@ -69,11 +69,11 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
 def _terms(problem: GemmProblem, c: Candidate) -> dict[str, tuple[object, str]]:
     """What stands in braces in `_sources`: its value here, and what it is in every tiling."""
     sharing, size, warps = warpgroups_per_tile(c), cluster_size(c), WARPS_PER_WARPGROUP
-    widths, width = epilogue_widths(problem, c), epilogue_tile(problem, c)[1]
+    every, widths, width = epilogue_columns(problem), epilogue_widths(problem, c), epilogue_tile(problem, c)[1]
     divides = f"that divides {'half of tile n' if problem.paired_dim == 'n' else 'tile n'}"
-    widest, any_width = (f"widest of {', '.join(map(str, of))} {divides}" for of in (widths, EPILOGUE_COLUMNS))
-    crowded = f"; {EPILOGUE_COLUMNS[0]} would crowd the registers" * (widths != EPILOGUE_COLUMNS)
-    unless = f"; but {EPILOGUE_COLUMNS[0]} may crowd the registers" * bool(problem.kernel_epilogue.reductions)
+    widest, any_width = (f"widest of {', '.join(map(str, of))} {divides}" for of in (widths, every))
+    crowded = f"; {every[0]} would crowd the registers" * (widths != every)
+    unless = f"; but {every[0]} may crowd the registers" * bool(problem.kernel_epilogue.reductions)
     return {
         **{f"tile_{dim}": (extent, f"tile {dim}") for dim, extent in zip("mnk", c.tile)},
         "multicast_a": (c.multicast_a, "multicast[0]"),

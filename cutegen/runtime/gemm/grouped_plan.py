@@ -17,6 +17,7 @@ from cutegen.runtime.arguments import Argument, TensorArg, extent_of
 from cutegen.runtime.gemm.gathered_rows import lose_rows, spoil, spoil_unnamed
 from cutegen.runtime.gemm.plan import KernelPlan
 from cutegen.runtime.gemm.row_groups import Deal, RowGroups, deal_rows, fill_index
+from cutegen.runtime.gemm.scale_packing import is_packed, spread_rows
 
 
 class GroupedPlan(KernelPlan):
@@ -73,6 +74,8 @@ class GroupedPlan(KernelPlan):
     def free_elements(self, output: int, inputs: tuple[Any, ...]) -> Any:
         arg, members = self.outputs[output], self._members(inputs)
         dims = self.problem_dims(*inputs)
+        if is_packed(arg):
+            return spread_rows(members < 0, [extent_of(d, dims) for d in arg.dims])
         order = [d for d in (self.row_groups.groups, self.row_groups.rows) if d in arg.dims]
         idle = (members < 0).permute(*sorted(range(len(order)), key=lambda i: arg.dims.index(order[i])))
         shape = [dims[d] if d in order else 1 for d in arg.dims]

@@ -57,6 +57,17 @@ def spread_packed(packed: Any, shape: Sequence[int], block: int) -> Any:
     return unpack_scales(packed, shape[-2], -(-shape[-1] // block)).repeat_interleave(block, -1)[..., : shape[-1]]
 
 
+def spread_rows(mask: Any, packed: Any) -> Any:
+    """A mask of rows ([batch,] rows) as one of packed scales of the shape `packed`. Rows of padding are in it."""
+    import torch
+
+    *batch, high, wide, _ = packed
+    rows = torch.nn.functional.pad(mask, (0, high * ROWS - mask.shape[-1]), value=True)
+    lanes = rows.view(*rows.shape[:-1], high, ROWS // _LANES, _LANES).transpose(-1, -2)
+    words = lanes.unsqueeze(-1).expand(*lanes.shape, BLOCKS).reshape(*rows.shape[:-1], high, 1, CHUNK)
+    return words.expand(*batch, high, wide, CHUNK)
+
+
 def is_packed(arg: Any) -> bool:
     """Whether an argument has packed scales."""
     return isinstance(arg, TensorArg) and arg.dims[-1:] == (str(CHUNK),)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.epilogue import BlockOutput, Passes, after_lines, before_lines, once_lines
 from cutegen.epilogue.tree import reads
+from cutegen.families.gemm.derived import in_subtile
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.text.functions import FunctionText, Parameter, Value, accumulators, element_words, operands
@@ -15,13 +16,15 @@ from cutegen.families.gemm.text.functions import FunctionText, Parameter, Value,
 class BlocksText:
     """What the templates read as k.blocks.
 
-    parameters: of the first pass, of those of `store`. along_m: whether blocks are of rows of the tile; size: rows or
-    columns of one. before, once: see `epilogue.blocks`. reduced: what `before` gives to reductions; held: what `once`
-    gives, in registers, or along m in shared memory. tiles_before: whether `before` reads tiles.
+    parameters: of the first pass, of those of `store`. along_m: whether blocks are of rows of the tile; in_subtile:
+    whether an epilogue tile has whole ones, which are reduced and stored in one pass; size: rows or columns of
+    one. before, once: see `epilogue.blocks`. reduced: what `before` gives to reductions; held: what `once` gives, in
+    registers, or along m in shared memory. tiles_before: whether `before` reads tiles.
     """
 
     parameters: tuple[Parameter, ...]
     along_m: bool
+    in_subtile: bool
     size: int
     before: FunctionText
     once: FunctionText
@@ -29,6 +32,11 @@ class BlocksText:
     held: tuple[str, ...]
     tiles_before: bool
     outputs: tuple[BlockOutput, ...]
+
+    @property
+    def chunks(self) -> tuple[BlockOutput, ...]:
+        """Outputs that are scales in chunks, which a thread stores when it has those of its row of the tile."""
+        return tuple(o for o in self.outputs if o.chunks)
 
 
 def blocks_text(problem: GemmProblem, parameters: tuple[Parameter, ...]) -> BlocksText | None:
@@ -41,6 +49,7 @@ def blocks_text(problem: GemmProblem, parameters: tuple[Parameter, ...]) -> Bloc
     return BlocksText(
         parameters=tuple(p for p in parameters if p.name != "slot" and (p.name != "loaded" or passes.tiles_before)),
         along_m=problem.transposed,
+        in_subtile=in_subtile(problem),
         size=program.block,
         before=before,
         once=_once(problem, passes),

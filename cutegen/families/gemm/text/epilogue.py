@@ -26,9 +26,10 @@ class InputsText:
 
 @dataclass(frozen=True, slots=True)
 class OutputsText:
-    """What the templates read as k.outputs: those with all rows and columns."""
+    """What the templates read as k.outputs: those with all rows and columns. packed: whether some have 4 bits."""
 
     every: tuple[TileText, ...]
+    packed: bool
 
     @property
     def by_tma(self) -> tuple[TileText, ...]:
@@ -58,7 +59,9 @@ def inputs_text(problem: GemmProblem) -> InputsText:
 
 def outputs_text(problem: GemmProblem) -> OutputsText:
     """In the kernel's frame."""
-    return OutputsText(tuple(tile_text(o, problem.paired_dim) for o in problem.kernel_epilogue.outputs))
+    outputs = problem.kernel_epilogue.outputs
+    packed = any(o.dtype.packing > 1 for o in outputs)
+    return OutputsText(tuple(tile_text(o, problem.paired_dim) for o in outputs), packed)
 
 
 def epilogue_text(problem: GemmProblem) -> FunctionText:

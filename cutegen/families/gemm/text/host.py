@@ -64,7 +64,8 @@ def _reordered(problem: GemmProblem) -> tuple[ReorderedText, ...]:
     named += [(o, modes[o.kind]) for o in program.operands if o.kind in modes and not o.updates]
     named += [(o, _block_modes(o)) for o in program.operands if o.kind == "block_input"]
     named += [(o, "m, n") for o in program.outputs]
-    named += [(o, "m blocks, n" if problem.transposed else "m, n blocks") for o in program.block_outputs]
+    blocks = "m blocks, n" if problem.transposed else "m, n blocks"
+    named += [(o, blocks) for o in program.block_outputs if not o.chunks]
     named += [(r, r.kept) for r in program.reductions if r.kept]
     scales = ((problem.a_scale, "m"), (problem.b_scale, "n"))
     turned = tuple(

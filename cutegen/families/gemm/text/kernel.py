@@ -95,7 +95,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
         "block_input": inputs.blocks,
         "direct_store": outputs.by_threads,
         "lane_scales": mainloop.block_scale,
-        "packed_scales": packed,
+        "packed_scales": packed or (blocks and blocks.chunks),
         "pairs": problem.paired,
         "pipeline_state": consumers.pingpong or mainloop.promoted_k or boxes or gather,
         "reduction": reductions.outputs or blocks,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cutegen.arch.architecture import Arch
 from cutegen.diagnostics import Rule
 from cutegen.families.gemm.candidate import Candidate
+from cutegen.families.gemm.derived import output_tile
 from cutegen.families.gemm.placement import HALF
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.rule_book import BOOK
@@ -13,7 +14,8 @@ from cutegen.runtime.gemm.scale_packing import BLOCKS, ROWS
 
 PACKED = Rule(
     "packed-scales",
-    "a tile of a block-scaled product has whole chunks of scales: columns in steps of 128, k in steps of 4 blocks",
+    "a tile has whole chunks of scales: of operands, columns in steps of 128 and k in steps of 4 blocks; of outputs, "
+    "columns in steps of 4 blocks",
     "Scales of 128 rows and 4 blocks of k lie together, a chunk, in memory as in tensor memory, and one tcgen05.cp "
     "copies them. A gated product has chunks of first columns and chunks of second ones in a tile. On sm_120a, where "
     "threads hold scales, a tile has one chunk of rows and one of columns.",
@@ -41,3 +43,14 @@ def packed_depth(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | 
         return None
     blocks = f"{BLOCKS} blocks of {step // BLOCKS} elements"
     return f"tile k = {k} is not a multiple of {blocks}", f"use {-(-k // step) * step}"
+
+
+@BOOK.declare_form(PACKED, "tile", element=1, only="sm_100a")
+def stored_chunks(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
+    program, (_, columns) = problem.kernel_epilogue, output_tile(problem, c)
+    step = BLOCKS * program.block
+    if not program.chunks or columns % step == 0:
+        return None
+    pairs, size = (HALF, "half of ") if problem.paired else (1, "")
+    said = f"{size}tile n = {c.tile[1]} is not a multiple of the {step} columns of a chunk of {program.chunks[0].name}"
+    return said, f"use {nearest(c.tile[1], range(step * pairs, arch.mma_n[1] + 1, step * pairs))}"

@@ -85,7 +85,8 @@ def list_pipelines(problem: GemmProblem, c: Candidate, d: Derived) -> Iterator[P
         yield from feature.list_pipelines(problem, c, d.smem, "epilogue warps", (EPILOGUE_WARPS,))
     if problem.kernel_epilogue.tiles:
         yield tile_ring(problem, c, d, TILE_LOAD_WARP, "epilogue warps", (EPILOGUE_WARPS,))
-    size = d.epilogue_tile[0] * d.epilogue_tile[1] * sum(o.dtype.bytes for o in problem.kernel_epilogue.outputs)
+    rows, columns = d.epilogue_tile
+    size = sum(o.dtype.size(rows * columns) for o in problem.kernel_epilogue.outputs)
     yield Pipeline("store", "TmaStore", "epilogue warps", "TMA", c.store_stages, size,
                    "all epilogue threads at a named barrier", "the storing warp waits until TMA has read the slot",
                    (EPILOGUE_WARPS,), (), each=SUBTILE)  # fmt: skip

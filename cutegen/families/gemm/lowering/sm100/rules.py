@@ -133,7 +133,8 @@ LACKING = Rule(
     "sm100-knobs",
     "some knobs of sm_90a are not supported yet on sm_100a",
     "Parts of k meet in a cluster and not in global memory. Where kernels of sm_100a are transposed, pairs of a gated "
-    "product would lie in lanes of tensor memory that other warps read, and so would blocks of columns.",
+    "product would lie in lanes of tensor memory that other warps read, and so would blocks of columns and the two "
+    "elements of 4 bits in a byte.",
     "arch: sm_100a\ntiling: {split_k: 2, split_k_sum: ordered_parallel}",
 )
 
@@ -157,6 +158,7 @@ def lacking_scratch(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection
 def lacking_transposed(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
     program = problem.kernel_epilogue
     what = "a gated product" if problem.paired else "a value of blocks" if program.block else ""
+    what = what or "an output of 4 bits" * any(o.dtype.packing > 1 for o in program.outputs)
     if not c.swap_ab or not what:
         return None
     return f"transposed, {what} is not supported yet on {arch.name}", "leave it `auto`, or use sm_90a"

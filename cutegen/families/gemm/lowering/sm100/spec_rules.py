@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cutegen.diagnostics import Diagnostic, Rule, register
 from cutegen.dtypes import DTYPES
+from cutegen.families.gemm.derived import in_subtile
 from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem
 
@@ -50,13 +51,13 @@ def _unsupported(spec: GemmSpec, problem: GemmProblem) -> Iterator[tuple[KeyPath
     program, outer = problem.kernel_epilogue, problem.epilogue
     if "warpgroups" in spec.model_fields_set:
         yield ("warpgroups",), "a choice of warpgroups"
-    if problem.groups and problem.groups.form == "offsets" and problem.packed_scales:
+    if problem.groups and problem.groups.form == "offsets" and (problem.packed_scales or outer.chunks):
         yield ("groups",), "a product of groups that begin anywhere, with scales in chunks of 128 rows,"
     if problem.gather and problem.packed_scales:
         yield ("mainloop",), "a product of gathered rows with scales in chunks of 128 rows"
     if problem.scaled_k:
         yield ("mainloop",), "a product with f32 scales that vary along k"
-    if outer.block and block_passes(problem).tiles_before:
+    if outer.block and not in_subtile(problem) and block_passes(problem).tiles_before:
         yield ("epilogue",), "a value of blocks that is made of a tile"
     elif outer.block and problem.mma.accumulator is not DTYPES["f32"]:
         yield ("epilogue",), f"a value of blocks of {problem.mma.accumulator} sums"
