@@ -281,7 +281,7 @@ def join_cluster(
                 _give(own.iterator.toint(), member, totals[i])
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
-        _join_members(totals, peers, slot, cluster, ops)
+        _join_members(totals, peers, slot, thread % WARP, cluster, ops)
     _finish(totals, inverse, ops)
 
 
@@ -314,25 +314,22 @@ def _join_cta(totals, smem, slot: Int32, thread: Int32, threads: cutlass.Constex
             for i in cutlass.range_constexpr(len(ops)):
                 smem[i, thread // WARP, slot] = totals[i]
         cute.arch.barrier(barrier_id=JOINED, number_of_threads=threads)
-        warps = const_expr(threads // WARP)
-        if const_expr(warps <= FEW_WARPS):
-            _join_members(totals, smem, slot, warps, ops)
-        else:
-            lane = thread % WARP
-            for i in cutlass.range_constexpr(len(ops)):
-                own = smem[i, cutlass.min(lane, warps - 1), slot]
-                totals[i] = cutlass.select_(lane < warps, own, Float32(_identity(ops[i])))
-            join_lanes(totals, WARP, ops)
+        _join_members(totals, smem, slot, thread % WARP, const_expr(threads // WARP), ops)
 
 
-def _join_members(totals, smem, slot, members: int, ops: tuple):
-    """What so many warps, or CTAs, have written to a slot, joined in their order."""
+def _join_members(totals, smem, slot, lane, members: int, ops: tuple):
+    """What so many warps, or CTAs, have written to a slot, joined in an order of theirs: by every thread of a few, and
+    by lanes of more, or of sums of exponentials, as each takes an exponential."""
+    if members <= FEW_WARPS and EXP_SUM not in ops:
+        for i in range(len(ops)):
+            totals[i] = _join_pairs(_joined(ops[i]), [smem[i, member, slot] for member in range(members)])
+        return
+    lanes = 1 << (members - 1).bit_length()
+    member = lane % lanes
     for i in range(len(ops)):
-        own = [smem[i, member, slot] for member in range(members)]
-        if ops[i] == EXP_SUM:
-            shift = _finite(totals[i - 1])
-            own = [own[member] * exp(smem[i - 1, member, slot] - shift) for member in range(members)]
-        totals[i] = _join_pairs(_joined(ops[i]), own)
+        own = smem[i, cutlass.min(member, members - 1), slot]
+        totals[i] = cutlass.select_(member < members, own, Float32(_identity(ops[i])))
+    join_lanes(totals, lanes, ops)
 
 
 @cute.jit
