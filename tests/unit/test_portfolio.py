@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,8 +17,10 @@ from typing import Any
 import pytest
 from gemm_specs import COUNTS, FUSED, PLAIN, resolve_text
 
+from cutegen.arch import ARCHS, DEVICES
 from cutegen.diagnostics import SpecError
-from cutegen.families.gemm.portfolio import MOST, grid_of, take_turns
+from cutegen.families.gemm.cost_model import Shape
+from cutegen.families.gemm.portfolio import MOST, NEAR, _Judge, grid_of, take_turns
 from cutegen.resolve import read_lock, resolve_document, resolve_file
 from cutegen.runtime.gemm.cost_model import MODEL
 from cutegen.spec import load_text
@@ -45,7 +49,7 @@ def test_open_dims_get_several_tilings_and_a_reason(of_layer: Any) -> None:
     held = of_layer.lock.portfolio
     assert held.model == MODEL
     assert 2 <= len(held.tilings) + 1 <= MOST
-    assert held.reason.startswith("cost model, 37 problems (m 1 to 8192, n 4096, k 4096) on h200 and h100: the best ")
+    assert held.reason.startswith("cost model, 64 problems (m 1 to 8192, n 4096, k 4096) on h200 and h100: the best ")
     assert "slower than the model's pick for each problem" in held.reason
     assert len(of_layer.resolved.picks) == len(held.tilings) + 1
 
@@ -63,7 +67,35 @@ def test_a_number_bounds_them() -> None:
     assert len(tilings(resolve_open(PLAIN + LAYER + "portfolio: 1\n"))) == 1
 
 
-@pytest.mark.parametrize("number", [0, 13, "many"])
+def test_a_number_may_be_more_than_the_default() -> None:
+    held: Any = resolve_open(PLAIN + "dims: {m: [128, 512], n: 2176, k: 8704}\nportfolio: 32\n").lock.portfolio
+    assert MOST < len(held.tilings) + 1 <= 32
+    assert float(re.search(r"best of these is ([\d.]+)% slower", held.reason)[1]) < 0.5  # type: ignore[index]
+
+
+def test_rows_halfway_between_those_of_the_grid_count() -> None:
+    """Of cores that are near at either end; the loss is against the best of them."""
+    problem: Any = resolve_open(PLAIN + LAYER + "portfolio: 1\n").resolved.problem
+    judge, devices = (
+        _Judge(problem, {}, ARCHS["sm_90a"], lambda c: None, coarse=False),
+        (DEVICES["h200"], DEVICES["h100"]),
+    )
+    rows = (40, 48, 256, 288, 289)
+    grid = [judge.rank(Shape(m, 4096, 4096), devices[i % 2]) for i, m in enumerate(rows)]
+    # None of fewer than 64 rows, of rows far apart, nor where there are none between.
+    (column,) = judge.rank_halfway(grid)
+    assert (column.shape, column.device.name) == (Shape(272, 4096, 4096), "h100")
+    whole = judge.rank(column.shape, column.device)
+    near = {core for c in grid[2:4] for core, loss in c.losses.items() if loss < NEAR}
+    assert set(column.losses) <= near
+    assert len(column.losses) < len(whole.losses)
+    assert min(column.losses.values()) == 0
+    assert 0 <= math.log(column.best / whole.best) < 0.02
+    for core, loss in column.losses.items():
+        assert loss + math.log(column.best) == pytest.approx(whole.losses[core] + math.log(whole.best))
+
+
+@pytest.mark.parametrize("number", [0, 33, "many"])
 def test_a_number_that_is_none(number: Any) -> None:
     with pytest.raises(SpecError, match="portfolio"):
         resolve_open(f"{PLAIN}portfolio: {number}\n")

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 from cutegen.arch import Arch, Device
@@ -27,7 +27,7 @@ from cutegen.progress import report_progress
 from cutegen.runtime.gemm.cost_model import Instance, spend
 
 CHOOSING = "choosing tilings for problem"
-MOST = 12  # tilings of a portfolio, that of the decisions among them
+MOST = 12  # tilings of a portfolio, that of the decisions among them, where the spec does not say
 AIM = 0.002  # of loss, the logarithm of how much slower, at which a portfolio is good enough
 # Mean loss that a tiling has to save; in a kernel module of its own, which is text to read and to build.
 TILING_GAIN, MODULE_GAIN = 0.001, 0.0025
@@ -49,6 +49,10 @@ COLUMNS_AND_DEPTHS = (
 BATCHES, FEW_ROWS = (4, 32), (1, 16, 64, 128, 256, 512, 2048, 8192)  # with a batch, the grid has fewer rows
 MOST_PROBLEMS = 170
 COARSE = 40  # problems of a grid above which tile n is one of COARSE_N: there are tilings enough
+# Of grids with fewer problems: rows from which those halfway to the next ones are looked at as well, as what fits one
+# number of rows may be far for the next; how much slower a core may be at the rows of the grid to be tried there; and
+# passes over the portfolio, in which each tiling may be replaced. Of coarse grids there is one.
+HALFWAY_FROM, NEAR, PASSES = 64, 0.1, 4
 
 
 class Chosen(NamedTuple):
@@ -150,6 +154,8 @@ def _choose(
     for number, (turn, shape) in enumerate(take_turns(shapes)):
         report_progress(CHOOSING, number, len(shapes))
         columns.append(judge.rank(shape, devices[turn % len(devices)]))
+    if not judge.coarse:
+        columns += [*judge.rank_halfway(columns)]
     report_progress(CHOOSING, len(shapes), len(shapes))
     columns = [column for column in columns if column.losses]  # others have no legal core: the default runs them
     if not columns:
@@ -167,6 +173,16 @@ def _choose(
         f"is {mean:.1f}% slower than the model's pick for each problem, {worst:.0f}% at most"
     )
     return Chosen(tuple(picked), reason)
+
+
+def _takes(core: Core, fixed: Mapping[str, Any], shape: Shape, device: Device) -> bool:
+    """Whether a core is one for a problem."""
+    (m, n), (rows, columns) = core.tile[:2], core.cluster
+    x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
+    if "cluster" not in fixed and (x <= m * (rows - 1) or y <= n * (columns - 1)):
+        return False  # CTAs of a cluster have no tile
+    # In a second wave, which few SMs have, wide clusters gain nothing.
+    return core.cluster not in WIDE_CLUSTERS or -(-x // m) * -(-y // n) * shape.batch <= device.sms
 
 
 class _Judge:
@@ -207,14 +223,33 @@ class _Judge:
         losses = {core: loss for core, c in clocks.items() if (loss := math.log(c / best)) < FAR}
         return _Column(shape, device, best, losses)
 
+    def rank_halfway(self, columns: Sequence[_Column]) -> Iterator[_Column]:
+        """Columns of rows halfway between neighbours of a grid that are at most half as many again, with the cores that
+        are near at either: which takes hundredths of a second, as few are."""
+        step = alignments(self.problem).get(self.problem.m.name, (1, ""))[0]
+        by_others: dict[tuple[int, ...], list[_Column]] = {}
+        for column in columns:
+            by_others.setdefault(column.shape[1:], []).append(column)
+        for alike in by_others.values():
+            alike.sort(key=lambda column: column.shape.m)
+            for low, high in pairwise(alike):
+                rows = (low.shape.m + high.shape.m) // (2 * step) * step
+                if max(low.shape.m, HALFWAY_FROM - 1) < rows and 2 * high.shape.m <= 3 * low.shape.m:
+                    yield self._rank_near(low.shape._replace(m=rows), high.device, (low.losses, high.losses))
+
+    def _rank_near(self, shape: Shape, device: Device, around: Sequence[Mapping[Core, float]]) -> _Column:
+        work, clocks = describe_work(self.problem, shape, device), dict[Core, int]()
+        for core in {core: None for losses in around for core, loss in losses.items() if loss < NEAR}:
+            if _takes(core, self.fixed, shape, device) and (instance := self._instance(core)):
+                clocks[core] = spend(instance, work.form, work.counted, device.known_rates).clocks
+        best = min(clocks.values(), default=0)
+        losses = {core: loss for core, c in clocks.items() if (loss := math.log(c / best)) < FAR}
+        return _Column(shape, device, best, losses)
+
     def _cores(self, pool: Iterable[Core], judged: GemmProblem, shape: Shape, device: Device) -> Iterator[Core]:
         for core in pool:
-            (m, n), (rows, columns) = core.tile[:2], core.cluster
-            x, y = (shape.n, shape.m) if core.swap_ab else (shape.m, shape.n)
-            if "cluster" not in self.fixed and (x <= m * (rows - 1) or y <= n * (columns - 1)):
-                continue  # CTAs of a cluster have no tile
-            if core.cluster in WIDE_CLUSTERS and -(-x // m) * -(-y // n) * shape.batch > device.sms:
-                continue  # in a second wave, which few SMs have, nothing is gained
+            if not _takes(core, self.fixed, shape, device):
+                continue
             yield core
             for feature in FEATURES:
                 yield from feature.propose_in_portfolio(judged, self.fixed, core, shape, device)
@@ -271,13 +306,17 @@ class _Judge:
                 break
             picked.append(best)
             left = left_by(picked)
-        for place in range(len(picked)):
-            others = [core for core in picked if core != picked[place]]
-            rest, modules = left_by(others), modules_of(others)
-            gains = {core: gain(core, rest, modules) for core in near if core not in others}
-            better = max(gains, key=lambda x: gains[x])
-            if gains[better] > gains[picked[place]]:
-                picked[place] = better
+        for _ in range(1 if self.coarse else PASSES):
+            before = list(picked)
+            for place in range(len(picked)):
+                others = [core for core in picked if core != picked[place]]
+                rest, modules = left_by(others), modules_of(others)
+                gains = {core: gain(core, rest, modules) for core in near if core not in others}
+                better = max(gains, key=lambda x: gains[x])
+                if gains[better] > gains[picked[place]]:
+                    picked[place] = better
+            if picked == before:
+                break
         return [c for core in dict.fromkeys(picked) if (c := self.legal[core])]
 
     def measure(self, c: Candidate, columns: Sequence[_Column]) -> list[float]:

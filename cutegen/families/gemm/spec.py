@@ -243,11 +243,12 @@ PortfolioTiling = tiling_section(GemmKnobs, [knob for knob in KNOBS if knob.part
 class GemmSpec(GemmKnobs):
     """A matrix product, dense or of groups of rows, with an epilogue: D = epilogue(A @ B)."""
 
-    portfolio: Annotated[int, Field(ge=1, le=12)] | list[PortfolioTiling] | Auto = Field(  # type: ignore[valid-type]
+    portfolio: Annotated[int, Field(ge=1, le=32)] | list[PortfolioTiling] | Auto = Field(  # type: ignore[valid-type]
         default="auto",
         description="The tilings that calls choose among by their extents, in addition to winners of `tune`: how many "
-        "there may be, 12 where not written, or a list of them. `auto` picks them by the cost model, over extents that "
-        "`dims`, `instances` and `m` narrow; 1 is the one that the decisions say, whatever the extents.",
+        "there may be, 12 where not written and 32 at most, or a list of them. `auto` picks them by the cost model, "
+        "over extents that `dims`, `instances` and `m` narrow; 1 is the one that the decisions say, whatever the "
+        "extents.",
     )
     bench: GemmBench = GemmBench()
     tune: Tune = Tune()  # type: ignore[valid-type]
