@@ -132,16 +132,32 @@ kv_cache:
   latent: {dtype: e4m3, scale: {dtype: f32, block: 128, place: plane}}
 scheduler: {unit: 2, split_columns: false}
 """
+# Two caches, in pages whose sizes are no powers of two.
+TWO = """\
+cutegen: 1
+kernel: mla_decode
+arch: sm_90a
+dtype: bf16
+heads: [1, 16]
+query_len: [1, 4]
+mask: none
+kv_cache: {page_size: 7}
+keys: {topk: [1, 600], extra: {topk: [1, 600], page_size: 3}}
+variant: seesaw
+scheduler: {unit: 2, split_columns: false}
+"""
 # Forms beyond the shipped ones, which are pairs and single blocks in pages of 64. None is left out that no other holds:
 # `fewest_registers` has small pages and another LSE, and guesses its part, but loads no keys by the guess, `single`
 # large pages, parts of Q, at most some splits and nothing before the wait, `single_in_pairs` neither a mask nor splits,
 # and keys before the wait; both single ones fetch ahead; `quantised` decodes small pages and cuts by lengths alone,
 # `sparse` gathers rows, and both have a sink; `no_rope`
-# has scales in f32 behind the rows of a page; `few` has keys on M.
+# has scales in f32 behind the rows of a page; `few` has keys on M; `sparse_two` and `_bf16` gather rows of two caches.
 EDGES = {
     "fewest_registers": WIDE + "warpgroups: {consumer: {registers: 200}}\n",
     "quantised": QUANTISED + "warpgroups: {consumer: {registers: 200}}\n",
     "sparse": SPARSE,
+    "sparse_two": TWO.replace("7}", "69, latent: {dtype: e4m3, scale: {dtype: f32, block: 128}}, rope: {dtype: bf16}}"),
+    "sparse_two_bf16": TWO,
     "no_rope": NO_ROPE,
     "few": FEW,
     "single": SINGLE + "pdl: {schedule_ahead: false}\n",

@@ -4,15 +4,15 @@
 
 Arguments mean what they mean there. What differs: work is scheduled inside the kernel, so metadata are placeholders
 that nothing reads; pages of 16, 32 and 128 tokens are taken as well; the stride from page to page may be any multiple
-of 16 bytes; sparse attention takes any number of heads and indices, and an index outside of the cache counts as none.
-Dense attention takes a cache in e4m3 with one factor as well, with queries in bf16. On sm_100 and sm_103 sparse
-attention is refused, and every other device.
+of 16 bytes; sparse attention takes any number of heads and indices, pages of 1 to 1024 tokens and caches in bf16, and
+an index outside of the cache counts as none. Dense attention takes a cache in e4m3 with one factor as well, with
+queries in bf16. On sm_100 and sm_103 sparse attention is refused, and every other device.
 
 A kernel is rendered when it is first needed, for the dtype, the page size and the mask, or for sparse attention over
-a cache of 656 bytes a token, or one or two of 584, with or without a sink. It promises 1 to 128 heads and 1 to 16 new
-tokens, and lies in a folder that the process deletes when it ends; it is compiled at its first call, or found
-compiled in the cache. `prepare` does both ahead of time, before a CUDA graph is captured for example. `use(plan)`
-puts a generated plan of one's own in its place (`from generated.my_spec import PLAN`).
+one or two caches of 656 bytes a token, of 584, or in bf16, with or without a sink. It promises 1 to 128 heads and 1 to
+16 new tokens, and lies in a folder that the process deletes when it ends; it is compiled at its first call, or found
+compiled in the cache. `prepare` does both ahead of time, before a CUDA graph is captured for example. `use(plan)` puts
+a generated plan of one's own in its place (`from generated.my_spec import PLAN`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing import Any
 
 from cutegen.compat.flash_mla_arguments import (
     E4M3,
+    PLAIN_ROW,
     PLANE_ROW,
     SPARSE_ROW,
     as_bytes,
@@ -130,10 +131,10 @@ def flash_mla_with_kvcache(
     With `indices` int32 [batch, seq_len_q, topk] attention is sparse: k_cache [pages, page_size, 1, 656] of any 8-bit
     type, is_fp8_kvcache True, causal False, q bf16; block_table and cache_seqlens are not read. An index is page *
     page_size + slot. k_cache may have 584 bytes a token as well, 448 e4m3 and 64 bf16 with scales in e8m0 behind the
-    rows of a page; q has 512 values then, and a token sees keys of extra_k_cache, of the same format with pages of its
-    own size, by extra_indices_in_kvcache and extra_topk_length, as well. topk_length int32 [batch]: of each request's
-    tokens only so many indices count. attn_sink f32 [heads]: out is times e^lse / (e^lse + e^attn_sink), lse is not.
-    Else attention is dense:
+    rows of a page, q having 512 values then, or be bf16 [pages, page_size, 1, 576], with is_fp8_kvcache False. A token
+    sees keys of extra_k_cache, of the same format with pages of its own size, by extra_indices_in_kvcache and
+    extra_topk_length, as well. topk_length int32 [batch]: of each request's tokens only so many indices count.
+    attn_sink f32 [heads]: out is times e^lse / (e^lse + e^attn_sink), lse is not. Else attention is dense:
 
     q [batch, seq_len_q, heads, 576] bf16 or f16, k_cache [pages, page_size, 1, 576], block_table [batch, max_pages] and
     cache_seqlens [batch] int32. softmax_scale: by default q.shape[-1] ** -0.5. causal: aligned to the last key. A row
@@ -146,7 +147,7 @@ def flash_mla_with_kvcache(
     if indices is None:
         refuse(attn_sink=attn_sink, topk_length=topk_length)
     else:
-        check_sparse(indices, bool(is_fp8_kvcache), causal)
+        check_sparse(indices, k_cache, bool(is_fp8_kvcache), causal)
     check_shapes(q, k_cache, head_dim_v, sparse=indices is not None)
     batch, query_len, heads, _ = q.shape
     page_size, topk = k_cache.shape[1], None if indices is None else indices.shape[-1]
@@ -174,11 +175,11 @@ def flash_mla_with_kvcache(
             more = find_lengths(held, extra_topk_length, extra_indices_in_kvcache, "extra_topk_length")
             second = (as_bytes(extra_k_cache, "extra_k_cache"), extra_indices_in_kvcache, more)
             extra_page = extra_k_cache.shape[1]
-        caches = {"token_bytes": k_cache.shape[-1], "extra_page": extra_page, "extra_topk": extra_topk}
-        plan = find_sparse_plan(page_size, attn_sink is not None, query_len, heads, topk, **caches)
+        caches = {"token_bytes": k_cache.shape[-1] * k_cache.element_size(), "extra_page": extra_page}
+        asked = (page_size, attn_sink is not None, query_len, heads, topk)
+        plan = find_sparse_plan(*asked, extra_topk=extra_topk, **caches)
         lengths = find_lengths(metadata and metadata.lengths, topk_length, indices)
-        sink = () if attn_sink is None else (attn_sink,)
-        values = (q, as_bytes(k_cache), indices, lengths, *second, *sink, scale)
+        values = (q, as_bytes(k_cache), indices, lengths, *second, *(attn_sink,) * (attn_sink is not None), scale)
     try:
         result: tuple[Any, Any] = plan.kernel_fn(*values)
     except (TypeError, ValueError) as refused:
@@ -199,15 +200,16 @@ def use(plan: MlaPlan) -> None:
         raise TypeError(f"flash_mla: {plan!r} is not a plan of MLA decode; pass PLAN of a generated package")
     if plan.split_q or plan.lse_base != "e" or plan.lse_layout != "bhs":
         raise ValueError(f"flash_mla: {plan.name} needs q: joined, lse: {{base: e, layout: bhs}} in its spec")
-    if plan.sparse and plan.row_bytes not in (SPARSE_ROW, PLANE_ROW):
-        widths = f"{SPARSE_ROW} or {PLANE_ROW}"
-        raise ValueError(f"flash_mla: {plan.name} reads {plan.row_bytes} bytes a token; sparse calls have {widths}")
+    if plan.sparse and plan.row_bytes not in (rows := (SPARSE_ROW, PLANE_ROW, PLAIN_ROW)):
+        raise ValueError(f"flash_mla: {plan.name} reads {plan.row_bytes} bytes a token; sparse calls have {rows}")
     cache = plan.cache_format
     if not plan.sparse and cache is not None and (cache.latent_offset or not cache.per_tensor):
         raise ValueError(
             f"flash_mla: {plan.name} reads another quantised cache than dense calls have: e4m3, the latent part first, "
             "with one factor; call its plan"
         )
+    if plan.sparse and plan.dtype != "bfloat16":
+        raise ValueError(f"flash_mla: {plan.name} is of {plan.dtype}; sparse calls are in bfloat16")
     if not plan.sparse and plan.has_sink:
         raise ValueError(f"flash_mla: {plan.name} takes a sink, which dense calls do not have; call its plan")
     _given.insert(0, plan)

@@ -8,6 +8,7 @@ from typing import Any
 from cutegen.runtime.mla_decode.inputs import LATENT_DIM, QUERY_DIM, SPARSE_ROW
 
 PLANE_ROW, PLANE_DIM = 584, 512  # bytes a token of a cache with scales behind the rows of a page, and values
+PLAIN_ROW = 2 * QUERY_DIM  # bytes a token in bf16
 _PASSED = {
     "kv_cache": "k_cache.squeeze(2)",
     "seq_lens": "cache_seqlens",
@@ -17,8 +18,8 @@ _PASSED = {
     "extra_indices": "extra_indices_in_kvcache",
 }
 _SUPPORTED = (
-    f"dense decode over bf16, f16 or e4m3 with one factor, and sparse decode over caches of {SPARSE_ROW} bytes a "
-    f"token, or of {PLANE_ROW}, of which there may be two"
+    f"dense decode over bf16, f16 or e4m3 with one factor, and sparse decode over one or two caches in bf16, of "
+    f"{SPARSE_ROW} bytes a token, or of {PLANE_ROW}"
 )
 E4M3 = "float8_e4m3fn"  # what torch calls the elements of a dense cache with one factor
 
@@ -29,21 +30,23 @@ def refuse(**unsupported: Any) -> None:
             raise NotImplementedError(f"flash_mla: {name} is not supported: {_SUPPORTED}")
 
 
-def check_sparse(indices: Any, is_fp8_kvcache: bool, causal: bool) -> None:
+def check_sparse(indices: Any, k_cache: Any, is_fp8_kvcache: bool, causal: bool) -> None:
     check_tensor("indices", indices)
     if causal:
         raise ValueError("flash_mla: causal is True; with indices it has to be False, as they say what a token sees")
-    if not is_fp8_kvcache:
-        raise NotImplementedError(f"flash_mla: is_fp8_kvcache is False with indices: {_SUPPORTED}")
+    if is_fp8_kvcache != (k_cache.element_size() == 1):
+        raise ValueError(f"flash_mla: is_fp8_kvcache is {is_fp8_kvcache}; k_cache has dtype {k_cache.dtype}")
     if indices.dim() != 3:
         raise ValueError(f"flash_mla: indices has shape {tuple(indices.shape)}, needs [batch, seq_len_q, topk]")
 
 
 def as_bytes(cache: Any, name: str = "k_cache") -> Any:
     """A cache [pages, page_size, 1, bytes] of any 8-bit type as the plan takes it: of one with scales behind the rows
-    of a page, whole pages."""
+    of a page, whole pages. One of 16 bits stays such."""
     import torch
 
+    if cache.element_size() > 1:
+        return cache.squeeze(2)
     held = cache.squeeze(2) if cache.dtype == torch.uint8 else cache.squeeze(2).view(torch.uint8)
     if held.shape[-1] != PLANE_ROW:
         return held
@@ -57,16 +60,17 @@ def check_extra(k_cache: Any, indices: Any, extra_k_cache: Any, extra_indices: A
     if extra_k_cache is None:
         refuse(extra_indices_in_kvcache=extra_indices, extra_topk_length=extra_topk_length)
         return
-    if indices is None or k_cache.shape[-1] != PLANE_ROW:
+    if indices is None:
         refuse(extra_k_cache=True)
     check_tensor("extra_k_cache", extra_k_cache)
     if extra_indices is None:
         raise ValueError("flash_mla: extra_indices_in_kvcache is missing; extra_k_cache needs them")
     check_tensor("extra_indices_in_kvcache", extra_indices)
-    fits = extra_k_cache.dim() == 4 and extra_k_cache.shape[2:] == (1, PLANE_ROW)
-    if not fits or extra_k_cache.element_size() != 1:
+    width, bits = k_cache.shape[-1], 8 * k_cache.element_size()
+    fits = extra_k_cache.dim() == 4 and extra_k_cache.shape[2:] == (1, width)
+    if not fits or 8 * extra_k_cache.element_size() != bits:
         shape = f"shape {tuple(extra_k_cache.shape)} and dtype {extra_k_cache.dtype}"
-        raise ValueError(f"flash_mla: extra_k_cache has {shape}, needs 8-bit [pages, page_size, 1, {PLANE_ROW}]")
+        raise ValueError(f"flash_mla: extra_k_cache has {shape}, needs {bits}-bit [pages, page_size, 1, {width}]")
     if extra_indices.dim() != 3:
         got = tuple(extra_indices.shape)
         raise ValueError(f"flash_mla: extra_indices_in_kvcache has shape {got}, needs [batch, seq_len_q, topk]")
@@ -92,14 +96,13 @@ def check_shapes(q: Any, k_cache: Any, head_dim_v: int, sparse: bool = False) ->
         raise ValueError(f"flash_mla: head_dim_v is {head_dim_v}, needs {LATENT_DIM}")
     check_tensor("q", q)
     check_tensor("k_cache", k_cache)
-    width, bits_8, dim = SPARSE_ROW if sparse else QUERY_DIM, k_cache.element_size() == 1, QUERY_DIM
-    if sparse and k_cache.shape[-1] == PLANE_ROW:
+    bits_8, dim = k_cache.element_size() == 1, QUERY_DIM
+    width = SPARSE_ROW if sparse and bits_8 else QUERY_DIM
+    if sparse and bits_8 and k_cache.shape[-1] == PLANE_ROW:
         width, dim = PLANE_ROW, PLANE_DIM
-    if sparse and not bits_8:
+    if sparse and not bits_8 and str(k_cache.dtype) != "torch.bfloat16":
         raise NotImplementedError(f"flash_mla: k_cache has dtype {k_cache.dtype} with indices: {_SUPPORTED}")
-    if sparse and k_cache.shape[-1] != width:
-        raise NotImplementedError(f"flash_mla: k_cache has {k_cache.shape[-1]} bytes a token: {_SUPPORTED}")
-    if not sparse and bits_8 and k_cache.shape[-1] != width:
+    if bits_8 and k_cache.shape[-1] != width:
         raise NotImplementedError(f"flash_mla: k_cache has {k_cache.shape[-1]} bytes a token: {_SUPPORTED}")
     if q.element_size() == 1:
         remedy = "pass (q.float() * descale_q).bfloat16()"

@@ -72,6 +72,14 @@ def test_a_cache_with_one_scale_in_small_pages_and_a_sink() -> None:
     assert_passes(subject, dims(1, 1, 5, 400))  # in parts, of which the sink is in none
 
 
+@pytest.mark.parametrize("name", ["sparse_two", "sparse_two_bf16"])
+def test_two_caches_of_pages_of_any_size(name: str) -> None:
+    simulation = Simulation(3, 1, before=both_lengths)
+    subject = load_resolution(resolve_text(EDGES[name], name=name), simulation)
+    assert_passes(subject, dims(2, 2, 5, 140), draw=Draw("edges", keys="holes", peaked=True))
+    assert_passes(subject, dims(1, 1, 5, 400))
+
+
 def test_keys_of_two_caches_are_those_of_one() -> None:
     """Tokens with keys in both, in one of them alone, and in none."""
     plan = loaded_in(Simulation(3, before=both_lengths), V4).plan

@@ -94,9 +94,9 @@ def test_a_sink_goes_to_a_plan_that_has_one(plans: list[Sparse]) -> None:
     ("options", "error", "message"),
     [
         ({"causal": True}, ValueError, "causal is True; with indices it has to be False"),
-        ({"is_fp8_kvcache": False}, NotImplementedError, "is_fp8_kvcache is False with indices"),
+        ({"is_fp8_kvcache": False}, ValueError, "is_fp8_kvcache is False; k_cache has dtype torch.uint8"),
         ({"extra_topk_length": 1}, NotImplementedError, "extra_topk_length is not supported"),
-        ({"extra_k_cache": torch.zeros(1, 64, 1, 584).byte()}, NotImplementedError, "extra_k_cache is not supported"),
+        ({"extra_k_cache": torch.zeros(1, 64, 1, 584).byte()}, ValueError, "extra_indices_in_kvcache is missing"),
         ({"topk_length": torch.zeros(3, 2)}, ValueError, "topk_length has shape (3, 2), needs [batch]"),
         ({"topk_length": torch.zeros(3)}, TypeError, "topk_length: has dtype float32, needs int32"),
         ({"attn_sink": torch.zeros(3)}, ValueError, "attn_sink: shape[0] is 3"),
@@ -181,16 +181,42 @@ def test_refusals_of_a_second_cache(change: dict[str, Any], error: type, message
 
 def test_caches_of_other_formats_are_refused(plans: list[Sparse]) -> None:
     q, cache, indices, *_ = plans[0].prepare_inputs(**DIMS)
-    for other, said in (
-        (cache[..., :576], "576 bytes a token"),
-        (cache.bfloat16(), "dtype torch.bfloat16 with indices"),
-    ):
-        with pytest.raises(NotImplementedError, match=said):
-            call((q, other, indices))
+    with pytest.raises(NotImplementedError, match="576 bytes a token"):
+        call((q, cache[..., :576], indices))
+    with pytest.raises(ValueError, match=r"is_fp8_kvcache is True; k_cache has dtype torch\.bfloat16"):
+        call((q, cache.bfloat16(), indices))
+    with pytest.raises(NotImplementedError, match=r"dtype torch.float16 with indices: .* one or two caches in bf16"):
+        call((q, cache.half(), indices), is_fp8_kvcache=False)
     with pytest.raises(ValueError, match="reads 576 bytes a token"):
         flash_mla.use(type("OneScale", (Sparse,), {"cache_format": CacheFormat(0, 0, 0, 512, 576)})())
     with pytest.raises(ValueError, match="takes a sink"):
         flash_mla.use(type("DenseSink", (CpuMla,), {"has_sink": True})())
+
+
+class TwoPlain(TwoCaches):
+    """In bf16, pages of 61 and of 16 rows."""
+
+    page_size, cache_format, tilings = 61, None, {"seesaw": tiling(61)}
+
+
+def test_a_call_over_two_caches_in_bf16(plans: list[Sparse]) -> None:
+    plan = TwoPlain()
+    flash_mla.use(plan)
+    inputs = plan.draw_inputs(Draw("random", keys="holes"), **{**DIMS, "query_len": 1})
+    q, cache, indices, lengths, second, others, more, _ = inputs
+    given = {
+        "is_fp8_kvcache": False,
+        "topk_length": lengths[:, 0],
+        "extra_k_cache": second.unsqueeze(2),
+        "extra_indices_in_kvcache": others,
+        "extra_topk_length": more[:, 0],
+    }
+    assert_close(call((q, cache, indices), **given), plan.reference_fn(*inputs))
+    assert (plans[0].launched, plan.launched) == ([], ["seesaw"])
+    with pytest.raises(ValueError, match=r"extra_k_cache has .*, needs 16-bit \[pages, page_size, 1, 576\]"):
+        call((q, cache, indices), **{**given, "extra_k_cache": second.unsqueeze(2).byte()})
+    with pytest.raises(ValueError, match="of float16; sparse calls are in bfloat16"):
+        flash_mla.use(type("Half", (TwoPlain,), {"dtype": "float16"})())
 
 
 def test_prepare_compiles_plans_for_sparse_calls(plans: list[Sparse], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,3 +238,5 @@ def test_plans_for_sparse_calls_are_rendered(monkeypatch: pytest.MonkeyPatch, tm
     two = flash_mla.find_sparse_plan(256, True, token_bytes=584, extra_page=2)
     assert (two.name, two.query_dim) == ("flash_mla_sparse_584_sink_page256_extra2", 512)
     assert (two.page_size, two.extra and two.extra.page_size, two.row_bytes) == (256, 2, 584)
+    plain = flash_mla.find_sparse_plan(61, token_bytes=1152, extra_page=3)
+    assert (plain.name, plain.cache_format, plain.query_dim) == ("flash_mla_sparse_bf16_page61_extra3", None, 576)

@@ -214,9 +214,8 @@ EXTRA = PLANE + "mask: none\nkeys: {topk: 128, extra: {topk: [1, 1024], page_siz
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (EXTRA.replace("page_size: 2}", "page_size: 48}"), ("second cache has 48 tokens", "use 32 or 64")),
-        (MLA + "mask: none\nkeys: {topk: 8, extra: {topk: 8}}\n", ("scales have no plane", "or drop `extra`")),
-        (EXTRA.replace("e8m0, block: 64, place: plane", "f32, block: 64"), ("scales have no plane", "place: plane")),
+        (EXTRA.replace("page_size: 2}", "page_size: 2000}"), ("second cache has 2000 tokens", "use 1024")),
+        (EXTRA.replace("page_size: 2}", "page_size: 69}"), ("69 tokens of 584 bytes, 8 over", "use 68 or 70")),
     ],
 )
 def test_a_second_cache(text: str, said: tuple[str, ...]) -> None:
@@ -235,6 +234,8 @@ def test_arguments_of_a_second_cache() -> None:
         "topk_length", "extra_kv_cache", "extra_indices", "extra_topk_length", "softmax_scale"
     ]  # fmt: skip
     assert bind_mla(EXTRA.replace("kv_cache:", "kv_cache:\n  page_size: 256")).page_size == 256
+    plain = bind_mla(MLA + "mask: none\nkv_cache: {page_size: 69}\nkeys: {topk: 8, extra: {topk: 8, page_size: 1}}\n")
+    assert {t.name: t.dims for t in plain.inputs}["extra_kv_cache"] == ("extra_pages", "1", "576")
 
 
 def test_rows_of_a_plane_and_rows_without_a_rotary_part() -> None:

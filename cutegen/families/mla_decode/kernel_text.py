@@ -65,6 +65,18 @@ class MlaKernelText:
         """Source: what says how many keys there are, of two caches a pair."""
         return "(args.topk_length, args.extra_topk_length)" if self.extra else f"args.{self.lengths}"
 
+    def page_of(self, row: str) -> str:
+        """Source: the page of a row of the cache, which is not negative."""
+        return f"{row} >> PAGE_SHIFT" if self.shifts(self.page_size) else f"{row} // PAGE"
+
+    def extra_page_of(self, row: str) -> str:
+        """Source: the same of the second cache."""
+        return f"{row} >> EXTRA_SHIFT" if self.shifts(self.extra) else f"{row} // EXTRA_PAGE"
+
+    def shifts(self, rows: int) -> bool:
+        """Whether a number of so many rows is divided by in one instruction."""
+        return rows.bit_count() == 1
+
 
 def shared_text(
     resolved: ResolvedMla, barriers: tuple[NamedBarrier, ...], operand: DType, only: Iterable[str]

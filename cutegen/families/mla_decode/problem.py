@@ -146,16 +146,16 @@ class MlaProblem:
             MlaTensor("topk_length", i32, ("batch", "query_len"), "indices of each token that count, from the first"),
         )
         extra: tuple[MlaTensor, ...] = ()
-        if self.extra and self.cache:
-            whole = ("extra_pages", str(self.extra.page_size * self.row_bytes))
+        if self.extra:
+            rows_of_page = f"a second cache, pages of {self.extra.page_size} rows"
             extra = (
-                MlaTensor("extra_kv_cache", BYTE, whole, f"a second cache, pages of {self.extra.page_size} rows"),
+                self._cache("extra_kv_cache", "extra_pages", self.extra.page_size, rows_of_page),
                 MlaTensor("extra_indices", i32, ("batch", "query_len", "extra_topk"), "rows of it, -1 for none"),
                 MlaTensor("extra_topk_length", i32, ("batch", "query_len"), "how many of these count, from the first"),
             )
         return (
             *queries,
-            self._cache(),
+            self._cache("kv_cache", "pages", self.page_size),
             *(sparse if self.sparse else dense),
             *extra,
             *([scale] if self.cache is not None and self.cache.per_tensor else []),
@@ -163,16 +163,17 @@ class MlaProblem:
             MlaTensor("softmax_scale", f32, (), "factor of the scores, a number"),
         )
 
-    def _cache(self) -> MlaTensor:
-        dims = ("pages", str(self.page_size))
-        is_ = "paged K, which is V as well" if self.narrow else "paged K; V is its latent part"
+    def _cache(self, name: str, pages: str, page_size: int, is_: str = "") -> MlaTensor:
+        """is_: what a cache holds that is not the first one."""
+        dims = (pages, str(page_size))
+        held = is_ or ("paged K, which is V as well" if self.narrow else "paged K; V is its latent part")
         if self.cache is None:
-            return MlaTensor("kv_cache", self.dtype, (*dims, str(self.head_dim)), is_)
+            return MlaTensor(name, self.dtype, (*dims, str(self.head_dim)), held)
         if self.cache.plane:
-            is_ = f"pages of {self.page_size} rows, then their scales: {is_}"
-            whole = ("pages", str(self.page_size * self.row_bytes))
-            return MlaTensor("kv_cache", BYTE, whole, f"bytes of {is_}; PLAN.pack writes them")
-        return MlaTensor("kv_cache", BYTE, (*dims, str(self.row_bytes)), f"bytes of {is_}; PLAN.pack writes them")
+            whole = (pages, str(page_size * self.row_bytes))
+            planes = is_ or f"bytes of pages of {page_size} rows, then their scales: {held}; PLAN.pack writes them"
+            return MlaTensor(name, BYTE, whole, planes)
+        return MlaTensor(name, BYTE, (*dims, str(self.row_bytes)), is_ or f"bytes of {held}; PLAN.pack writes them")
 
     @property
     def outputs(self) -> tuple[MlaTensor, ...]:

@@ -13,7 +13,7 @@ from cutegen.runtime.mla_decode.inputs import LATENT_DIM, ROPE_DIM
 from cutegen.runtime.mla_decode.tiling import KEY_BLOCK, ROW_BLOCK
 
 PAGE_SIZES = (16, 32, 64, 128)
-SPARSE_PAGE_SIZES = (2, 4, 8, *PAGE_SIZES, 256)
+MOST_PAGE = 1024  # tokens of a page whose rows indices name
 MAX_HEADS = 128
 MAX_QUERY_LEN = 16
 NARROW = ((LATENT_DIM, 0), (LATENT_DIM - ROPE_DIM, ROPE_DIM))  # values of quantised rows that O has all columns of
@@ -63,21 +63,34 @@ def head_dims(problem: MlaProblem, key: str) -> Fault | None:
 @_declare(
     Rule(
         "page-size",
-        f"a page has {', '.join(map(str, PAGE_SIZES[:-1]))} or {PAGE_SIZES[-1]} tokens, with sparse keys also 2, 4, 8 "
-        "or 256",
+        f"a page has {', '.join(map(str, PAGE_SIZES[:-1]))} or {PAGE_SIZES[-1]} tokens, with sparse keys "
+        f"1 to {MOST_PAGE}",
         f"A block of {KEY_BLOCK} keys is loaded page by page, so a page holds whole blocks or a block whole pages. "
         "With fewer than 16 tokens a page, each tile would need more than four bulk copies; "
-        "rows that indices name are loaded one by one.",
+        "rows that indices name are loaded one by one. A page begins at a multiple of 16 bytes, so with 584 bytes a "
+        "token it has an even number of them.",
         "kv_cache: {page_size: 48}",
     ),
     ("kv_cache", "page_size"),
 )
 def page_size(problem: MlaProblem, key: str) -> Fault | None:
-    size, legal = problem.page_size, SPARSE_PAGE_SIZES if problem.sparse else PAGE_SIZES
-    if size in legal:
+    size = problem.page_size
+    if problem.sparse:
+        return _sparse_page(problem, size, "a page")
+    if size in PAGE_SIZES:
         return None
     reason = f"a page has {size} tokens; a block of {KEY_BLOCK} keys is made of whole pages, or a page of whole blocks"
-    return reason, f"use {nearest(size, legal)}"
+    return reason, f"use {nearest(size, PAGE_SIZES)}"
+
+
+def _sparse_page(problem: MlaProblem, size: int, page: str) -> Fault | None:
+    """page: whose it is, in words."""
+    if size > MOST_PAGE:
+        return f"{page} has {size} tokens, at most {MOST_PAGE}", f"use {MOST_PAGE}"
+    if (over := size * problem.row_bytes % CHUNK) and problem.cache and problem.cache.plane:
+        reason = f"{page} has {size} tokens of {problem.row_bytes} bytes, {over} over a multiple of {CHUNK}"
+        return reason, f"use {size - 1 or 2} or {size + 1}"
+    return None
 
 
 @_declare(
@@ -171,25 +184,16 @@ def sparse_keys(problem: MlaProblem, key: str) -> Fault | None:
 
 EXTRA_KEYS = Rule(
     "extra-keys",
-    "a second cache is quantised, its scales have a plane, and its pages are a power of two of rows up to 256",
+    f"pages of a second cache are as those of the first with sparse keys, of 1 to {MOST_PAGE} tokens",
     "`keys: {extra: ..}` gives each token keys of a second cache, of the same format as the first: that of a model "
     "that keeps recent and compressed tokens apart.",
-    "keys: {topk: 128, extra: {topk: [1, 1024], page_size: 48}}",
+    "keys: {topk: 128, extra: {topk: [1, 1024], page_size: 2000}}",
 )
 
 
-@_declare(EXTRA_KEYS, ("keys", "extra"), ("keys", "extra", "page_size"))
+@_declare(EXTRA_KEYS, ("keys", "extra", "page_size"))
 def extra_keys(problem: MlaProblem, key: str) -> Fault | None:
-    if problem.extra is None:
-        return None
-    if key == "extra":
-        fits = problem.cache is not None and problem.cache.plane
-        reason = "a second cache has the format of the first, whose scales have no plane"
-        return None if fits else (reason, "write `kv_cache: {latent: {scale: {place: plane, ..}}}`, or drop `extra`")
-    size = problem.extra.page_size
-    if size in SPARSE_PAGE_SIZES:
-        return None
-    return f"a page of the second cache has {size} tokens", f"use {nearest(size, SPARSE_PAGE_SIZES)}"
+    return _sparse_page(problem, problem.extra.page_size, "a page of the second cache") if problem.extra else None
 
 
 CACHE_PARTS = Rule(

@@ -91,7 +91,7 @@ class KernelText(MlaKernelText):
 def kernel_text(resolved: ResolvedMla) -> KernelText:
     problem = resolved.problem
     first = resolved.tilings[0]
-    only = ["Uint8"] * (problem.cache is not None) + ["Int16"] * (not problem.by_rows)
+    only = ["Uint8"] * (problem.cache is not None or problem.extra is not None) + ["Int16"] * (not problem.by_rows)
     # A mask by lengths, and whether a piece is a request's last.
     few = few_rows(problem, first.candidate)
     only += ["Boolean"] * (not problem.sparse or problem.piece > 0 or few > 0)

@@ -77,7 +77,7 @@ class KvCache(Section):
     its rows are bytes, made of these parts; without, of the spec's dtype."""
 
     page_size: Positive = Field(
-        default=64, description="Tokens of one page: 16, 32, 64 or 128, with sparse keys a power of two from 2 to 256."
+        default=64, description="Tokens of one page: 16, 32, 64 or 128, with sparse keys 1 to 1024."
     )
     page_stride: Literal["any"] = Field(
         default="any", description="Bytes from page to page: read at run time, any multiple of 16."
@@ -93,10 +93,10 @@ class KvCache(Section):
 
 
 class Extra(Section):
-    """A second cache, whose keys each token sees too; its format is that of the first, whose scales have a plane."""
+    """A second cache, whose keys each token sees too; its format is that of the first."""
 
     topk: Positive | Range = Field(description="Indices of a token into it: a number, or a promised range.")
-    page_size: Positive = Field(default=64, description="Tokens of one page of it: a power of two from 2 to 256.")
+    page_size: Positive = Field(default=64, description="Tokens of one page of it: 1 to 1024.")
 
 
 class Keys(Section):

@@ -77,13 +77,9 @@ class MlaDispatch(MeasuredPlan):
         rows = ("batch", "query_len", "heads")
         parts = (("q_nope", "latent_dim"), ("q_pe", "rope_dim")) if self.split_q else (("q", "query_dim"),)
         self.queries = tuple(TensorArg(name, self.dtype, (*rows, dim), contiguous=3) for name, dim in parts)
-        stored: tuple[str, tuple[str, ...]] = (self.dtype, ("pages", "page_size", "query_dim"))
-        if self.cache_format is not None:
-            plane = self.cache_format.plane
-            stored = (BYTES, ("pages", "page_bytes") if plane else ("pages", "page_size", "row_bytes"))
         self.inputs = (
             *self.queries,
-            TensorArg("kv_cache", *stored, contiguous=len(stored[1]) - 1),
+            self._cache(""),
             *(self._list_keys() if self.topk is None else self._list_sparse_keys()),
             *([TensorArg("kv_scale", "float32", ("scale",), contiguous=0, align=4)] if self.has_scale else []),
             *([TensorArg("sink", "float32", ("heads",), contiguous=0, align=4)] if self.has_sink else []),
@@ -102,6 +98,15 @@ class MlaDispatch(MeasuredPlan):
         self._own_sizes = Table(lambda key: self.own_sizes(*key), MOST_SIZES)
         super().__init__(on_miss, sms)
 
+    def _cache(self, which: str) -> TensorArg:
+        """The cache, or with "extra_" the second one."""
+        dtype, dims = self.dtype, (f"{which}pages", f"{which}page_size", "query_dim")
+        if self.cache_format is not None:
+            dtype, dims = BYTES, (*dims[:2], "row_bytes")
+        if self.cache_format is not None and self.cache_format.plane:
+            return TensorArg(f"{which}kv_cache", dtype, (dims[0], f"{which}page_bytes"), contiguous=1)
+        return TensorArg(f"{which}kv_cache", dtype, dims, contiguous=2)
+
     def _list_keys(self) -> tuple[TensorArg, TensorArg]:
         return (
             TensorArg("block_table", "int32", ("batch", "max_pages"), contiguous=1, align=4),
@@ -117,12 +122,13 @@ class MlaDispatch(MeasuredPlan):
             return found
         self.extents |= {
             "extra_pages": _OPEN,
+            "extra_page_size": self.extra.page_size,
             "extra_page_bytes": self.extra.page_size * self.row_bytes,
             "extra_topk": self.extra.topk,
         }
         return (
             *found,
-            TensorArg("extra_kv_cache", BYTES, ("extra_pages", "extra_page_bytes"), contiguous=1),
+            self._cache("extra_"),
             TensorArg("extra_indices", "int32", ("batch", "query_len", "extra_topk"), contiguous=2, align=4),
             TensorArg("extra_topk_length", "int32", ("batch", "query_len"), contiguous=1, align=4),
         )
