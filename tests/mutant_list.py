@@ -324,7 +324,7 @@ MUTANTS = (
     in_kernel(
         "an index behind the cache's rows names one",
         f"{DECODE}/find.py.jinja",
-        "return row if row >= 0 and row >> PAGE_SHIFT < args.page_count",
+        'return row if row >= 0 and {{ k.page_of("row") }} < args.page_count',
         "return row if row >= 0",
         SPARSE,
     ),

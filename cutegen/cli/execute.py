@@ -76,7 +76,8 @@ def given_on_cpu(
 
 def asked_problems(target: Target, shapes: Sequence[str], suite: str) -> tuple[list[Shape], tuple[Row, ...]]:
     """What `check` runs in addition to what breaks such kernels, the shapes of the command line or of the spec; or else
-    the problems of a suite alone. Reports which of these are not for the kernel. CutegenError: none is, or a shape is not."""
+    the problems of a suite alone. Reports which of these are not for the kernel. CutegenError: none is, or a shape
+    does not fit it."""
     from cutegen.run.row import fit_rows
     from cutegen.run.shapes import parse_shape
     from cutegen.run.subject import load_subject

@@ -165,8 +165,7 @@ def flash_mla_with_kvcache(
         plan = find_plan(dtype, page_size, causal or query_len == 1, query_len, heads)
         if query_len > 1 and q.stride(1) != heads * q.stride(2):
             q = q.contiguous()
-        cache = as_bytes(k_cache) if factor else k_cache.squeeze(2)
-        values: tuple[Any, ...] = (q, cache, block_table, cache_seqlens, *factor, scale)
+        values: tuple[Any, ...] = (q, as_bytes(k_cache), block_table, cache_seqlens, *factor, scale)
     else:
         second: tuple[Any, ...] = ()
         extra_page = 0

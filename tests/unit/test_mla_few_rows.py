@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from bound_winners import bound
 from gemm_specs import SM90, resolve_text
 from mla_specs import FEW, MLA, QUANTISED, SPARSE, bind_mla
+from test_winners import mla_winner
 
 from cutegen.families.decide import Choice
 from cutegen.families.explanation import Section
@@ -14,6 +16,7 @@ from cutegen.families.mla_decode.derived import derive, few_rows, query_boxes
 from cutegen.families.mla_decode.explain import explain
 from cutegen.families.mla_decode.rendering import render
 from cutegen.families.mla_decode.resolved import ResolvedMla
+from cutegen.resolve import tuning_space
 
 DENSE = MLA.replace("[16, 128]", "[1, 16]").replace("[1, 4]", "1") + "variant: keys_on_m\n"
 DECODED = QUANTISED.replace("[1, 128]", "[1, 8]") + "variant: keys_on_m\n"
@@ -81,3 +84,39 @@ def test_the_dispatch_names_its_kernels(text: str) -> None:
     found = resolved(text)
     plan = render(found)["plan.py"]
     assert all(tiling.name.startswith("keys_on_m") and f'"{tiling.name}"' in plan for tiling in found.tilings)
+
+
+TOGETHER = DENSE.replace("variant: keys_on_m\n", "")
+
+
+@pytest.mark.parametrize("text", [TOGETHER, DECODED.replace("variant: keys_on_m\n", "")])
+def test_a_tuner_tries_both_variants_where_every_call_has_few_rows(text: str) -> None:
+    """Each with the registers that it needs, and whatever the default is."""
+    problem = {"batch": 8, "query_len": 1, "heads": 8, "kv_len": 4096}
+    proposed = list(tuning_space(resolve_text(text)).propose(problem))
+    assert not any(p.refusals for p in proposed)
+    registers = {(p.candidate.variant, p.candidate.consumer_registers) for p in proposed}
+    assert {variant for variant, _ in registers} == {"seesaw", "keys_on_m"}
+    assert len(registers) == 2
+    written = tuning_space(resolve_text(text + "variant: keys_on_m\n")).propose(problem)
+    assert {p.candidate.variant for p in written} == {"keys_on_m"}
+    more = tuning_space(resolve_text(text.replace("[1, 16]", "[1, 33]").replace("[1, 8]", "[1, 33]"))).propose(problem)
+    assert "keys_on_m" not in {p.candidate.variant for p in more}
+
+
+def test_a_winner_of_the_other_variant_is_a_kernel_module_of_its_own() -> None:
+    space = tuning_space(resolve_text(TOGETHER))
+    proposed = space.propose({"batch": 8, "query_len": 1, "heads": 8, "kv_len": 4096})
+    few = next(p for p in proposed if p.candidate.variant == "keys_on_m")
+    tilings = {"few": few.knobs}
+    won = [mla_winner(8, 8, 1025, 4096, "few")]
+    lock = resolve_text(TOGETHER).lock.with_winners(tilings, bound(won, tilings, TOGETHER))
+    resolution = resolve_text(TOGETHER, lock)
+    assert not resolution.notes
+    assert isinstance(resolution.resolved, ResolvedMla)
+    texts = render(resolution.resolved)
+    assert {"kernel.py", "kernel_keys_on_m.py"} <= texts.keys()
+    assert "O^T += V^T P^T" in texts["kernel_keys_on_m.py"]
+    assert "O += P V" in texts["kernel.py"]
+    assert 'load_kernel(f"{__package__}.{MODULES[key]}"' in texts["plan.py"]
+    assert '"kernel_keys_on_m": {' in texts["plan.py"]

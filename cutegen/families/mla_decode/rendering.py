@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutegen.arch import ARCHS
 from cutegen.families.call_text import CallText, OperandText, call_text
@@ -211,5 +211,8 @@ def render(resolved: ResolvedMla, *others: ResolvedMla) -> dict[str, str]:
 
 
 def _kernels(resolved: ResolvedMla) -> dict[str, str]:
-    folder, text = ARCHS[resolved.arch].folder, lowering_of(resolved.arch).kernel_text(resolved)
-    return {f"{resolved.tilings[0].module}.py": render_template(f"mla_decode/{folder}/kernel.py.jinja", k=text)}
+    template, texts = f"mla_decode/{ARCHS[resolved.arch].folder}/kernel.py.jinja", {}
+    for module in dict.fromkeys(t.module for t in resolved.tilings):
+        own = replace(resolved, tilings=tuple(t for t in resolved.tilings if t.module == module))
+        texts[f"{module}.py"] = render_template(template, k=lowering_of(resolved.arch).kernel_text(own))
+    return texts

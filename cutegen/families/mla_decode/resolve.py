@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cutegen.arch import ARCHS, Device
 from cutegen.families.decide import Choice, Choose, Decided, Locked, decide, kernel_digest, written_knobs
 from cutegen.families.mla_decode.auto import choose, choose_instance
-from cutegen.families.mla_decode.candidate import SINGLE_BLOCKS, Candidate, keep_single, list_knobs
+from cutegen.families.mla_decode.candidate import KEYS_ON_M, SINGLE_BLOCKS, Candidate, keep_single, list_knobs
 from cutegen.families.mla_decode.lowering import lowering_of
 from cutegen.families.mla_decode.problem import MlaProblem
 from cutegen.families.mla_decode.resolved import CALL_DIMS, ResolvedMla
@@ -79,8 +79,8 @@ def _assemble(
     c: Candidate = decided.candidate
     instances = tuple(dict.fromkeys((*c.instances(), *(own for _, own in tuned))))
     names = dict(zip(instances, _instance_names(instances)))
-    describe, module = lowering_of(spec.arch).describe_tiling, "_".join(filter(None, ("kernel", doc.arch)))
-    tilings = tuple(replace(describe(problem, i, names[i]), module=module) for i in instances)
+    describe = lowering_of(spec.arch).describe_tiling
+    tilings = tuple(replace(describe(problem, i, names[i]), module=_module(i, c, doc.arch)) for i in instances)
     numbers = tuple(t.numbers for t in tilings)
     measured = tuple(DeviceRow(row.when, names[own], row.device) for row, own in tuned if row.device)
     return ResolvedMla(
@@ -96,6 +96,12 @@ def _assemble(
         function=spec.function or doc.name,
         archs=doc.archs,
     )
+
+
+def _module(c: Candidate, decided: Candidate, arch: str) -> str:
+    """The generated module of a kernel: products with keys on M are other source than those with rows on M."""
+    other = (c.variant == KEYS_ON_M) != (decided.variant == KEYS_ON_M)
+    return "_".join(filter(None, ("kernel", arch, c.variant * other)))
 
 
 def _said(problem: MlaProblem) -> dict[str, object]:

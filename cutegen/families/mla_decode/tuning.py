@@ -8,9 +8,20 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from cutegen.arch import ARCHS
-from cutegen.families.decide import written_knobs
+from cutegen.families.decide import Choice, written_knobs
 from cutegen.families.knobs import plain
-from cutegen.families.mla_decode.candidate import BOTH, MAX_UNIT, Candidate, keep_single, list_knobs
+from cutegen.families.mla_decode.auto import choose_instance
+from cutegen.families.mla_decode.candidate import (
+    BOTH,
+    KEYS_ON_M,
+    MAX_UNIT,
+    REGISTERS,
+    Candidate,
+    Kernel,
+    keep_single,
+    list_knobs,
+)
+from cutegen.families.mla_decode.derived import FEW_ROWS
 from cutegen.families.mla_decode.lowering import lowering_of
 from cutegen.families.mla_decode.resolved import CALL_DIMS, ResolvedMla
 from cutegen.families.mla_decode.rules import refusals
@@ -20,6 +31,9 @@ from cutegen.families.tuning import Proposal
 
 if TYPE_CHECKING:
     from cutegen.families.mla_decode.spec import MlaSpec
+
+
+FEW_CALLS: tuple[Kernel, ...] = ("seesaw", KEYS_ON_M)  # variants for calls of up to FEW_ROWS rows
 
 
 class MlaSpace:
@@ -50,15 +64,17 @@ class MlaSpace:
         """Those nearest to the default first: there is no cost model. All of them give the same bits every time."""
         default = self.find_default(problem)
         written = keep_single(written_knobs(self.spec, self.knobs), self.resolved.decided)
-        if self.resolved.variant != BOTH:
+        few = self._variants()
+        if self.resolved.variant != BOTH and not few:
             written["variant"] = self.resolved.variant
         listed = {field: getattr(self.spec.tune, field) for field in self.search}
         any_listed = bool(self.listed)
         values = {}
-        for field, tried in self.search.items():
+        for field, tried in {**self.search, **few}.items():
             own = (getattr(default, field),) if any_listed else tried
             values[field] = (written[field],) if field in written else listed[field] or own
-        found = [replace(default, **dict(zip(values, combination))) for combination in product(*values.values())]
+        chosen = [dict(zip(values, combination)) for combination in product(*values.values())]
+        found = [c for knobs in chosen if (c := self._with(default, knobs, written, any_listed))]
         if not any_listed:  # what nobody asked for is not to be refused either
             found = [c for c in found if c.cluster == 1 or not c.split_columns]
             if self.problem.piece:  # cut by lengths alone, so that no other cost bounds how finely
@@ -67,6 +83,22 @@ class MlaSpace:
         for candidate in sorted(found, key=lambda c: sum(getattr(c, f) != getattr(default, f) for f in self.search)):
             why = "listed in the spec" if any_listed else "beside the default"
             yield Proposal(candidate, self.describe(candidate), why, tuple(self._refuse(candidate, problem)))
+
+    def _variants(self) -> dict[str, tuple[Kernel, ...]]:
+        """What `variant` may be where every call has few rows, in place of what there is to search else."""
+        return {"variant": FEW_CALLS} if self.problem.rows[1] <= FEW_ROWS and not self.arch.tensor_memory else {}
+
+    def _with(
+        self, default: Candidate, knobs: Mapping[str, object], written: Mapping[str, object], listed: bool
+    ) -> Candidate | None:
+        """The default with other knobs; of another variant with what that needs of registers. None: it is not legal,
+        and nobody asked for it."""
+        changed = replace(default, **knobs)  # type: ignore[arg-type]
+        if KEYS_ON_M not in (default.variant, changed.variant) or default.variant == changed.variant:
+            return changed
+        kept = {k.field: getattr(changed, k.field) for k in self.knobs if k.field not in REGISTERS}
+        found = choose_instance(self.problem, {**kept, **written, **knobs}, self.arch)
+        return found.candidate if isinstance(found, Choice) else changed if listed else None
 
     def renew(self, candidate: Candidate, default: Candidate) -> Candidate:
         pdl = ("pdl_wait", "pdl_trigger", "pdl_schedule_ahead", "pdl_load_ahead")
