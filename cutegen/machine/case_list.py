@@ -67,6 +67,16 @@ def list_cpu_cases(
     return [_estimated(subject, case) for case in found]
 
 
+def needed_tilings(subject: Subject, cases: Sequence[CpuCase]) -> list[str]:
+    """Those that the cases of a plan run, to be compiled before: what is compiled in a case is part of its time."""
+    plan, modes = subject.plan, {case.case.mode for case in cases}
+    if "rows" in modes or ("alone" in modes and getattr(plan, "batch_invariant", False)):
+        return list(subject.tilings)  # bits with each of them are compared
+    named = {case.case.tiling for case in cases}
+    chosen = {plan.dispatch(**case.case.shape) for case in cases if plan and case.case.tiling is None}
+    return [key for key in subject.tilings if key in named | chosen]
+
+
 def _fewest_sms(subject: Subject, shape: Shape) -> int:
     """On which any of its tilings runs this problem."""
     needed = [subject.plan.fewest_sms(key, shape) for key in subject.tilings] if subject.plan else []

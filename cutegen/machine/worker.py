@@ -213,7 +213,7 @@ def main(handle: int) -> None:
 
 
 def _load(request: CpuRequest) -> tuple[Subject, Simulation, CpuSetup]:
-    from cutegen.machine.case_list import list_cpu_cases
+    from cutegen.machine.case_list import list_cpu_cases, needed_tilings
     from cutegen.machine.files import adopt_files
     from cutegen.machine.package import Simulation, simulate
     from cutegen.run.environment import describe_environment
@@ -229,9 +229,7 @@ def _load(request: CpuRequest) -> tuple[Subject, Simulation, CpuSetup]:
     subject = replace(subject, allowed=request.allowed)
     cases = list_cpu_cases(subject, request.shapes, request.every, request.suite)
     if subject.plan:
-        named = {case.case.tiling for case in cases}
-        open_choice = {subject.plan.dispatch(**c.case.shape) for c in cases if c.case.tiling is None}
-        subject.plan.warm_up([key for key in subject.tilings if key in named | open_choice])
+        subject.plan.warm_up(needed_tilings(subject, cases))
     lacking = tuple(dict.fromkeys(simulation.unknown()))
     return subject, simulation, CpuSetup(subject.name, subject.digest, describe_environment(), tuple(cases), lacking)
 

@@ -21,7 +21,8 @@ torch = pytest.importorskip("torch")
 
 from mla_cpu import CpuMla, tiling  # noqa: E402
 
-from cutegen.run.case_list import list_cases  # noqa: E402
+from cutegen.machine.case_list import CpuCase, list_cpu_cases, needed_tilings  # noqa: E402
+from cutegen.run.case_list import Case, list_cases  # noqa: E402
 from cutegen.run.cases import run_case  # noqa: E402
 from cutegen.run.subject import plan_subject  # noqa: E402
 from cutegen.runtime.mla_decode.inputs import Draw  # noqa: E402
@@ -98,6 +99,15 @@ class Pieces(CpuMla):
 
 class SparsePieces(Pieces):
     topk, causal = (1, 700), False
+
+
+def test_a_cpu_has_all_kernels_compiled_whose_bits_are_compared() -> None:
+    for plan, expected in ((Pieces(), ["seesaw", "two"]), (type("Free", (Pieces,), {"piece_keys": 0})(), ["seesaw"])):
+        subject = plan_subject(plan, Path("mla"))
+        cases = [case for case in list_cpu_cases(subject) if case.case.tiling is None]
+        assert cases or not plan.batch_invariant
+        alone = CpuCase(Case("alone", {"batch": 2, "query_len": 1, "heads": 2, "kv_len": 600}, "alone", None), 4)
+        assert needed_tilings(subject, [*cases, alone]) == expected
 
 
 def test_the_workspace_has_a_slot_for_each_piece() -> None:
