@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 9,
     "names of several modules": 69,
     "names of several classes": 45,
-    "lines of cutegen/": 74008,
-    "lines of templates/": 8402,
+    "lines of cutegen/": 74103,
+    "lines of templates/": 8407,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

@@ -96,6 +96,11 @@ SM100_GROUPS = (
     "tensors: {a: 'bf16[m, k]', b: 'bf16[g, n, k]', ends: 'i32[g]', d: 'bf16[m, n]'}\ngroups: {offsets: ends}\n"
 )
 GEMM.append("cutegen: 1\nkernel: gemm\narch: sm_100a\n" + SM100_GROUPS)
+SM100_HALF_CHUNKS = (
+    "tensors: {a: 'e4m3[m, k]', b: 'e4m3[n, k]', sa: 'e8m0[m, k/32]', sb: 'e8m0[n, k/32]', d: 'bf16[m, n]'}\n"
+    "mainloop: (a * sa) @ (b * sb)\ntiling: {tile: [128, 192, 128]}\n"
+)
+GEMM.append("cutegen: 1\nkernel: gemm\narch: sm_100a\n" + SM100_HALF_CHUNKS)
 
 SM120 = """\
 cutegen: 1

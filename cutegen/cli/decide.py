@@ -144,24 +144,29 @@ def pin(spec: Path, keys: tuple[str, ...], as_json: bool) -> None:
     """Write decisions into the spec, where people review them; its comments and layout stay.
 
     The kernel stays the same. What is not pinned stays in the lock, as do knobs for which `tune` lists other values.
+    Of a spec for several architectures each has its own, under `for`.
     """
     from cutegen.families.knobs import show
     from cutegen.files import keep_style, write_text
-    from cutegen.resolve import pin_decisions, resolve_file, save_lock, tunable_keys
+    from cutegen.resolve import list_open, pin_archs, save_lock, tunable_keys
     from cutegen.roots import read_file
     from cutegen.spec.text_rules import MAX_BYTES
 
-    resolution = resolve_file(spec)
-    left = () if keys else tunable_keys(resolution)
-    notes = (*resolution.notes, *(f"{key}: left open: `tune` lists other values for it" for key in left))
-    print_notes(notes)
-    text, pinned = pin_decisions(resolution, keys)
+    text, done = pin_archs(spec, keys)
+    notes: list[str] = []
+    added: dict[str, object] = {}
+    for before, after in done:
+        of = f"for.{before.document.arch}." if before.document.archs else ""
+        left = () if keys else tunable_keys(before)
+        notes += [*before.notes, *(f"{of}{key}: left open: `tune` lists other values for it" for key in left)]
+        written = {d.key for d in after.resolved.decisions if d.origin == "spec"}
+        added |= {f"{of}{key}": value for key, value in list_open(before).items() if key in written}
+    print_notes(tuple(notes))
     changed = write_text(spec, keep_style(text, read_file(spec, MAX_BYTES)))
-    save_lock(pinned, spec)
-    before = {d.key for d in resolution.resolved.decisions if d.origin == "spec"}
-    added = {d.key: d.value for d in pinned.resolved.decisions if d.origin == "spec" and d.key not in before}
+    for _, after in done:
+        save_lock(after, spec)
     if as_json:
-        console.print_json({"spec": str(spec), "pinned": list(added), "notes": list(notes)})
+        console.print_json({"spec": str(spec), "pinned": list(added), "notes": notes})
     elif changed:
         console.say(f"{spec}: {len(added)} decision{'s' * (len(added) != 1)} written")
         console.say("\n".join(f"  {key}: {show(value)}" for key, value in added.items()))

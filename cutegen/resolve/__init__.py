@@ -13,14 +13,16 @@ from cutegen.resolve.chain import (
     tuning_space,
 )
 from cutegen.resolve.lock import Lock, lock_path, meaning, read_lock
-from cutegen.resolve.pin import pin_decisions, tunable_keys
+from cutegen.resolve.pin import list_open, pin_archs, pin_decisions, tunable_keys
 
 __all__ = [
     "Lock",
     "Resolution",
     "bind_winner",
+    "list_open",
     "lock_path",
     "meaning",
+    "pin_archs",
     "pin_decisions",
     "read_lock",
     "resolve_archs",

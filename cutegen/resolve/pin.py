@@ -9,22 +9,50 @@ from pathlib import Path
 
 from cutegen.diagnostics import CutegenError, SpecError, suggest
 from cutegen.families.knobs import plain, show
-from cutegen.resolve.chain import Resolution, find_tuning_space, resolve_document
+from cutegen.resolve.chain import Resolution, find_tuning_space, resolve_archs, resolve_document, split_document
 from cutegen.resolve.lock import lock_path
 from cutegen.spec import SpecDocument, load_text
 from cutegen.spec.document import Node
+from cutegen.spec.several_archs import FOR
 
 MAX_LOST = 10  # lines of a refusal about winners that contradict what would be pinned
 
 
+def pin_archs(path: Path, keys: Sequence[str]) -> tuple[str, tuple[tuple[Resolution, Resolution], ...]]:
+    """`pin_decisions` of a spec for one architecture or several: the text, and what each resolves to before and after.
+    keys: each is one of an architecture at least.
+
+    CutegenError as of `pin_decisions`.
+    """
+    found = resolve_archs(path)
+    done: list[tuple[Resolution, Resolution]] = []
+    text = found[0].document.text
+    for index, resolution in enumerate(found):
+        here = list_open(resolution)
+        own = [key for key in keys if key in here or not any(key in list_open(r) for r in found)]
+        now = resolve_archs(path, raw=text.encode())[index]
+        text, pinned = pin_decisions(now, own) if own or not keys else (text, now)
+        done.append((resolution, pinned))
+    return text, tuple(done)
+
+
+def list_open(resolution: Resolution) -> dict[str, object]:
+    """Decisions that may be written in; for one of several architectures those that may differ between them."""
+    decisions = {d.key: d.value for d in resolution.resolved.decisions if d.origin != "spec"}
+    if not resolution.document.archs:
+        return decisions
+    return {key: value for key, value in decisions.items() if key.partition(".")[0] in resolution.spec.by_arch}
+
+
 def pin_decisions(resolution: Resolution, keys: Sequence[str]) -> tuple[str, Resolution]:
     """The spec's text with open decisions written in (all but the `tunable_keys`, or those of `keys`), and what it
-    resolves to. All of them together are one tiling, without a portfolio.
+    resolves to. All of them together are one tiling, without a portfolio. Those for one of several architectures are
+    written under `for`.
 
     CutegenError when a key cannot be pinned, or when the new text would not resolve to the same kernel.
     """
     doc = resolution.document
-    decisions = {d.key: d.value for d in resolution.resolved.decisions if d.origin != "spec"}
+    decisions = list_open(resolution)
     tunable = tunable_keys(resolution)
     for key in keys:
         if key not in decisions:
@@ -54,13 +82,36 @@ def tunable_keys(resolution: Resolution) -> tuple[str, ...]:
 
 
 def _write_in(doc: SpecDocument, key: str, value: str) -> SpecDocument:
-    """The document with one more value. CutegenError: what stands there has a form that `insert` does not know."""
+    """The document, or part of one for several architectures, with one more value. CutegenError: what stands there has
+    a form that `insert` does not know."""
     path = key.split(".")
     try:
-        return load_text(insert(doc, path, value), doc.name, doc.path)
+        if not doc.archs:
+            return load_text(insert(doc, path, value), doc.name, doc.path)
+        whole = load_text(doc.text, doc.name, doc.path)
+        text = _begin(whole, doc.arch, path, value) or insert(whole, [FOR, doc.arch, *path], value)
+        parts = split_document(load_text(text, doc.name, doc.path))
+        return next(part for part in parts if part.arch == doc.arch)
     except SpecError:
         said = f"{doc.locate(tuple(path))}: `{key}` cannot be written into what stands here"
         raise CutegenError(said, "write keys as `key: value`, and pin again") from None
+
+
+def _begin(doc: SpecDocument, arch: str, path: Sequence[str], value: str) -> str:
+    """The text with the first value for an architecture, in lines; "" where there are some, or maps in braces."""
+    own, text = doc.root.children.get(FOR), doc.text
+    if text[doc.root.start : doc.root.start + 1] == "{":
+        return ""
+    fragment = value
+    for inner in reversed(path[1:]):
+        fragment = f"{{{inner}: {fragment}}}"
+    if own is None:
+        return _add(text, doc.root, f"{FOR}:\n  {arch}:\n    {path[0]}: {fragment}")
+    if not isinstance(own.data, dict) or arch in own.children or text[own.start : own.start + 1] == "{":
+        return ""
+    first = next(iter(own.keys.values())).start
+    indent = " " * (first - text.rfind("\n", 0, first) + 1)
+    return _add(text, own, f"{arch}:\n{indent}{path[0]}: {fragment}")
 
 
 def insert(doc: SpecDocument, path: Sequence[str], value: str) -> str:

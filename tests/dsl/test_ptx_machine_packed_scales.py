@@ -74,6 +74,12 @@ FORMS = {
         512,
         "tiling: {tile: [128, 256, 256], mma_ctas: 1}\n",
     ),
+    "half a chunk of columns": (PLAIN, 328, "tiling: {tile: [128, 64, 128], mma_ctas: 1}\n"),
+    "NVFP4, a chunk and a half, pairs, batched": (
+        NVFP4,
+        592,
+        "tiling: {tile: [128, 192, 256], cluster: [2, 2]}\n",
+    ),
     "MXFP4": (MXFP4, 136, "tiling: {tile: [128, 128, 256], cluster: [2, 2]}\n"),
 }
 
@@ -90,6 +96,16 @@ def test_forms_are_right_in_two_orders(tensors: dict[str, str], n: int, more: st
         result = run(subject, {"l": 2, "m": 272, "n": n, "k": 288}, seed=1)
         assert (result.status, result.detail) == ("pass", ())
     assert uncalibrated(simulation.forms()) == ()
+
+
+def test_every_second_tile_of_half_a_chunk_begins_behind_a_half() -> None:
+    """Without that it multiplies by the scales of the columns before it."""
+    text = TENSORS.format(**PLAIN) + "tiling: {tile: [128, 64, 128], mma_ctas: 1}\n"
+    shift = r"(and\.b32\s+(%r\d+), %r\d+, 2147483646;\s+sub\.s32\s+(%r\d+), %r\d+, \2;\s+)shl\.b32\s+(%r\d+), \3, 1;"
+    simulation = Simulation(sm_count=4, strict=True, mutate=replacing(shift, r"\1mov.b32 \4, 0;"))
+    result = run(load_resolution(resolve_text(text), simulation), {"m": 136, "n": 144, "k": 160}, seed=1)
+    assert result.status == "wrong"
+    assert "n 64..127 of 144" in result.detail[0]
 
 
 @pytest.mark.parametrize(("kind", "error"), [("mxfp8", 0.05), ("nvfp4", 0.15)])

@@ -163,6 +163,8 @@ def test_quantised_blocks(dtype: Any, step: float, bound: float) -> None:
         ({}, "", 1, 512, 3, 2 * 128 * 128 + 4 * (128 + 256), "UTCQMMA.2CTA"),
         ({}, "tiling: {tile: [128, 128, 128]}\n", 2, 512, 2, 128 * (128 + 64) + 4 * 256, "UTCQMMA.2CTA"),
         ({}, "tiling: {tile: [128, 128, 256], mma_ctas: 1}\n", 2, 512, 4, 256 * 256 + 8 * 256, "UTCQMMA"),
+        ({}, "tiling: {tile: [128, 64, 128], mma_ctas: 1}\n", 2, 256, 2, 128 * 192 + 4 * 256, "UTCQMMA"),
+        ({}, "tiling: {tile: [128, 192, 128]}\n", 2, 512, 3, 128 * (128 + 96) + 4 * 384, "UTCQMMA.2CTA"),
         (NVFP4, "", 1, 512, 12, 2 * 128 * 128 + 16 * (128 + 256), "UTCOMMA.2CTA"),
         (NVFP4, "tiling: {tile: [128, 128, 256], mma_ctas: 1}\n", 2, 512, 8, 128 * 256 + 16 * 256, "UTCOMMA"),
     ],
@@ -222,7 +224,7 @@ REFUSED = {
     "4 by 8 bits": (NVFP4 | {"b": "e4m3[n, k]"}, "", "mainloop-scale", "no product e2m1 @ e4m3 with scales of e4m3"),
     "two kinds": (NVFP4 | {"sb": "e8m0[n, k/32]"}, "", "mainloop-scale", "declare it e4m3[n, k/16]"),
     "m contiguous, 4 bits": (NVFP4 | {"a": "e2m1[k, m]"}, "", "mma-major", "`a` is M-major"),
-    "columns": ({}, "tiling: {tile: [128, 192, 128]}\n", "packed-scales", "use 128 or 256"),
+    "columns": ({}, "tiling: {tile: [128, 160, 128]}\n", "packed-scales", "use 128 or 192"),
     "depth": ({}, "tiling: {tile: [128, 128, 64]}\n", "packed-scales", "tile k = 64"),
     "pairs side by side": (
         {"d": "bf16[m, n/2]"},

@@ -20,7 +20,14 @@ import cutegen  # noqa: E402
 from cutegen.cli import main  # noqa: E402
 from cutegen.diagnostics import CutegenError, SpecError  # noqa: E402
 from cutegen.render import render_package, write_package  # noqa: E402
-from cutegen.resolve import lock_path, resolve_archs, resolve_file, split_document  # noqa: E402
+from cutegen.resolve import (  # noqa: E402
+    list_open,
+    lock_path,
+    resolve_archs,
+    resolve_file,
+    save_lock,
+    split_document,
+)
 from cutegen.run.subject import list_plans, load_subject  # noqa: E402
 from cutegen.runtime.by_arch import PlanByArch  # noqa: E402
 from cutegen.spec import load_text  # noqa: E402
@@ -36,6 +43,7 @@ for:
     tiling: {cluster: [2, 1]}
 """
 )
+PRODUCT = PLAIN.replace("sm_90a", "[sm_90a, sm_100a]") + "portfolio: 1\n"
 ROOT = Path(__file__).parents[2]
 CAPABILITY = {"sm_90a": (9, 0), "sm_100a": (10, 0), "sm_120a": (12, 0)}
 
@@ -197,10 +205,34 @@ def test_commands_say_which_architecture(spec: Path, tmp_path: Path, capsys: pyt
     assert "10 files" not in run("render", spec, "-o", tmp_path / "out")
     assert "up to date" in run("render", "--check", spec, "-o", tmp_path / "out")
     assert "plan_sm_100a.py" in run("render", "--origin", spec)
-    for command in ("pin", "tune"):
-        assert "is for sm_90a and sm_100a" in run(command, spec, code=2)
+    assert "is for sm_90a and sm_100a" in run("tune", spec, code=2)
     with pytest.raises(CutegenError, match="is for sm_90a and sm_100a"):
         resolve_file(spec)
+
+
+@pytest.mark.parametrize("written", ["", "for:\n  # measured\n  sm_90a: {pdl: {wait: false}}\n"])
+def test_pin_writes_what_differs_under_for(written: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each architecture has the kernels and the lock that it had; keys that it has not are left to the others."""
+    path = tmp_path / "gemm_pinned.yaml"
+    path.write_text(PRODUCT + written)
+    before = resolve_archs(path)
+    for resolution in before:
+        save_lock(resolution, path)
+    assert main(["pin", "--key", "warpgroups.consumer.count", "--key", "tiling.mma_ctas", "--json", str(path)]) == 0
+    pinned = json.loads(capsys.readouterr().out)["pinned"]
+    assert pinned == ["for.sm_90a.warpgroups.consumer.count", "for.sm_100a.tiling.mma_ctas"]
+    assert main(["pin", str(path)]) == 0
+    assert "for.sm_100a.device: b200" in capsys.readouterr().out
+    after = resolve_archs(path, locked=True)
+    assert [r.resolved.digest for r in after] == [r.resolved.digest for r in before]
+    assert not any(list_open(r) for r in after)
+    text = path.read_text()
+    assert text.startswith(PRODUCT + written.removesuffix("\n").removesuffix("}}"))
+    assert "\n  sm_100a:\n    tiling: {mma_ctas: 2" in text
+    assert main(["pin", str(path)]) == 0
+    assert "nothing to pin" in capsys.readouterr().out
+    assert main(["pin", "--key", "tiling.tiles", str(path)]) == 2
+    assert "`tiling.tiles` is not a decision of this spec" in capsys.readouterr().err
 
 
 def test_a_difference_is_of_one_architecture(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

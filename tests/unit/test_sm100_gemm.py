@@ -16,7 +16,7 @@ from cutegen.families.gemm.explain import explain
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.tuning import GemmSpace
 from cutegen.render import render_package
-from cutegen.resolve import resolve_file
+from cutegen.resolve import resolve_file, tunable_keys
 from cutegen.run.subject import load_subject
 
 ROOT = Path(__file__).parents[2]
@@ -314,7 +314,8 @@ def test_what_nobody_measured_is_not_ranked() -> None:
     refuse_unrated(["sm_90a", ""])
     resolution = resolve_file(ROOT / "specs" / "gemm_bf16_2cta_sm100a.yaml")
     with pytest.raises(CutegenError, match="rates of b200 were not measured"):
-        GemmSpace(resolution.spec, resolution.resolved)
+        next(GemmSpace(resolution.spec, resolution.resolved).propose({"m": 1000, "n": 512, "k": 104}))
+    assert tunable_keys(resolution) == ()
     sections = explain(resolution.resolved, {"m": 1000, "n": 512, "k": 104})
     shape = next(s for s in sections if s.title == "m=1000, n=512, k=104")
     assert dict(shape.rows) == {

@@ -31,7 +31,7 @@ class Scales(NamedTuple):
 def ring_layout(rows, blocks, stages, pairs=False):
     """Of `stages` slots of (words, chunks k, chunks of rows), dense: (.., stages). pairs: chunks of first rows of
     pairs, then of second ones, as a mode of two."""
-    chunks = rows // ROWS
+    chunks = cute.ceil_div(rows, ROWS)
     return cute.make_layout((WORDS, blocks // BLOCKS, (chunks // 2, 2) if pairs else chunks, stages))
 
 
@@ -51,8 +51,17 @@ def load_atom(scales, ring, mma_ctas=1):
     return cpasync.make_tiled_tma_atom(tma.load_op(1, mma_ctas), words, slot, slot.shape)
 
 
-def partition(atom, ring, words):
-    """Views ((TMA, stages), (TMA, 1, k tiles, tiles of rows[, batch])) for the CTA alone."""
+def partition(atom, ring, words, rows=ROWS):
+    """Views ((TMA, stages), (TMA, 1, k tiles, tiles of rows[, batch])) for the CTA alone. rows: of a tile, a multiple
+    of half a chunk; where it is an odd one, every second tile begins in the middle of its first chunk."""
+    if const_expr(rows % ROWS != 0):
+        halves, chunks = rows // (ROWS // 2), ring.shape[2]
+        shape, stride = [*words.shape], [*words.stride]
+        step = stride[2]
+        second = step * (halves // 2) if halves > 1 else 0
+        shape[2] = (chunks, (2, cute.ceil_div(shape[2], halves)))
+        stride[2] = (step, (second, step * halves))
+        words = cute.make_tensor(words.iterator, cute.make_layout(tuple(shape), stride=tuple(stride)))
     boxes = cute.zipped_divide(words, ring.shape[:3])
     return cpasync.tma_partition(atom, 0, cute.make_layout(1), cute.group_modes(ring, 0, 3), boxes)
 
@@ -60,6 +69,14 @@ def partition(atom, ring, words):
 def columns(ring):
     """Of tensor memory that a slot of a ring takes."""
     return cute.size(ring.shape[:3]) // COLUMN_WORDS
+
+
+def of_tile(scales, address, tile, rows):
+    """What tcgen05.mma is given for tile number `tile` of so many rows, of scales that lie at `address`: of every
+    second tile of an odd number of half chunks what is behind the first half."""
+    first = tile % 2 * (ROWS // 2 // LANES) if const_expr(rows % ROWS != 0) else 0
+    pointer = cute.recast_ptr(address + first, dtype=scales.fragment.element_type)
+    return cute.make_tensor(pointer, scales.fragment.layout)
 
 
 def place(mma, side, ring, dtype, address, tile, block):

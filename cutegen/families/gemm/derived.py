@@ -10,6 +10,7 @@ from cutegen.families.gemm.orientation import block_passes
 from cutegen.families.gemm.problem import GemmProblem, once_each
 from cutegen.model.smem import F32
 from cutegen.runtime.gemm.pieces import half_rows, piece_rows
+from cutegen.runtime.gemm.scale_packing import ROWS
 
 SLAB_ROWS = 16  # of a warp's accumulators in one wave
 INDEX_BYTES = 4  # of an i32
@@ -186,9 +187,10 @@ def scale_box(problem: GemmProblem, c: Candidate) -> tuple[int, int]:
 
 
 def packed_bytes(problem: GemmProblem, c: Candidate) -> tuple[int, ...]:
-    """Bytes of scales of A and of B in one slot of the ring of A and B: of its rows, and of all columns of its tile,
-    which each CTA of a pair has; () without such scales."""
-    return tuple(rows * c.tile[2] // s.block * s.dtype.bytes for s, rows in zip(problem.packed_scales, c.tile))
+    """Bytes of scales of A and of B in one slot of the ring of A and B: of the chunks that have its rows, and all
+    columns of its tile, which each CTA of a pair has; () without such scales."""
+    each = ((s, -(-rows // ROWS) * ROWS) for s, rows in zip(problem.packed_scales, c.tile))
+    return tuple(rows * c.tile[2] // s.block * s.dtype.bytes for s, rows in each)
 
 
 def scale_bytes(problem: GemmProblem, c: Candidate) -> int:

@@ -93,7 +93,7 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     """For each field of GemmTiling the spec key, or the formula of `_terms`."""
     scales = " + {scale_rows} x {scales} x 4 B" if problem.row_scale and not problem.gathers_row_scale else ""
     if problem.packed_scales:
-        scales = f" + ({{tile_m}} + {{tile_n}}) x {{tile_k}} / {problem.packed_scales[0].block} scales"
+        scales = f" + ({{tile_m}} + {{scaled_n}}) x {{tile_k}} / {problem.packed_scales[0].block} scales"
     half = f" / {c.mma_ctas}" * (c.mma_ctas > 1)
     widths = {"{tile_m}": problem.a, f"{{tile_n}}{half}": problem.b}
     parts = [f"{extent} x {t.dtype.width}" for extent, t in widths.items() if t in problem.by_tma]

@@ -33,7 +33,6 @@ class GemmSpace:
         self.spec, self.problem, self.default = spec, resolved.problem, resolved.default.candidate
         self.resolved = resolved
         self.device, self.arch = DEVICES[resolved.device], ARCHS[spec.arch]
-        _ = self.device.known_rates  # what orders candidates
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -69,6 +68,7 @@ class GemmSpace:
         return Shape(*(problem[d.name] for d in (p.m, p.n, p.k, p.batch) if d))
 
     def propose(self, problem: Mapping[str, int], unordered: bool = False) -> Iterator[Proposal]:
+        _ = self.device.known_rates  # what orders candidates
         shape = self._shape(problem)
         listed = {k.field: self.listed[k.key] for k in self._knobs if k.key in self.listed}
         seen: set[Candidate] = set()

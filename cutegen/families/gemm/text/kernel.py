@@ -79,7 +79,7 @@ def kernel_text(resolved: ResolvedGemm, kernel: GemmKernel) -> KernelText:
     work = work_text(problem, structure, kernel.tilings[0].numbers)
     a, b, *scales = ring_tensors(problem, [t.framed for t in kernel.tilings], groups)
     load, gather = load_text((a, b, *scales)), gather_text(problem, structure, (a, b, *scales))
-    packed = packed_text(problem)
+    packed = packed_text(problem, [t.framed.tile for t in kernel.tilings])
     mainloop = mainloop_text(problem, structure, ARCHS[resolved.arch], scales[0] if scales else None)
     tile = output_tile_text(problem)
     inputs, outputs = inputs_text(problem), outputs_text(problem)

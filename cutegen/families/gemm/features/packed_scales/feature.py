@@ -11,6 +11,7 @@ from cutegen.families.gemm.features.feature import Feature, Staged, of_each_batc
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.generated_names import tensor_stem
 from cutegen.model.smem import I32, SmemField
+from cutegen.runtime.gemm.scale_packing import ROWS
 
 
 class PackedScalesFeature(Feature):
@@ -22,8 +23,10 @@ class PackedScalesFeature(Feature):
             yield SmemField(name, I32, slot * c.stages // I32.bytes, f"cute.cosize({name}_layout)", holds, BOX_ALIGN)
 
     def terms(self, problem: GemmProblem, c: Candidate) -> Mapping[str, tuple[object, str]]:
-        count = sum(packed_bytes(problem, c)) // COLUMN_BYTES
-        return {"scale_columns": (count, "columns")} if count else {}
+        if not (count := sum(packed_bytes(problem, c)) // COLUMN_BYTES):
+            return {}
+        columns = -(-c.tile[1] // ROWS) * ROWS
+        return {"scale_columns": (count, "columns"), "scaled_n": (columns, f"tile n up to a multiple of {ROWS}")}
 
     def describe_operands(self, problem: GemmProblem) -> Iterator[tuple[str, str, str]]:
         for s, dim in ((problem.a_packed, problem.m), (problem.b_packed, problem.n)):

@@ -14,25 +14,27 @@ from cutegen.runtime.gemm.scale_packing import BLOCKS, ROWS
 
 PACKED = Rule(
     "packed-scales",
-    "a tile has whole chunks of scales: of operands, columns in steps of 128 and k in steps of 4 blocks; of outputs, "
-    "columns in steps of 4 blocks",
+    "a tile has chunks of scales, and halves along n: of operands, columns in steps of 64 and k in steps of 4 blocks; "
+    "of outputs, columns in steps of 4 blocks",
     "Scales of 128 rows and 4 blocks of k lie together, a chunk, in memory as in tensor memory, and one tcgen05.cp "
-    "copies them. A gated product has chunks of first columns and chunks of second ones in a tile. On sm_120a, where "
-    "threads hold scales, a tile has one chunk of rows and one of columns.",
+    "copies them. Tiles of 64 and 192 columns begin in the middle of a chunk every second time. A gated product has "
+    "chunks of first columns and chunks of second ones in a tile. On sm_120a, where threads hold scales, a tile has "
+    "one chunk of rows and one of columns.",
     "arch: sm_100a\n"
     "tensors: {a: 'e4m3[m, k]', b: 'e4m3[n, k]', sa: 'e8m0[m, k/32]', sb: 'e8m0[n, k/32]', d: 'bf16[m, n]'}\n"
-    "mainloop: (a * sa) @ (b * sb)\ntiling: {tile: [128, 192, 128]}",
+    "mainloop: (a * sa) @ (b * sb)\ntiling: {tile: [128, 160, 128]}",
 )
 
 
 @BOOK.declare_form(PACKED, "tile", element=1, only="sm_100a")
 def packed_columns(problem: GemmProblem, c: Candidate, arch: Arch) -> Objection | None:
-    n, most = c.tile[1], arch.mma_n[1]
+    n, most, half = c.tile[1], arch.mma_n[1], ROWS // 2
     if problem.packed_scales and problem.paired and n % (HALF * ROWS):
         return f"half of tile n = {n} is not a multiple of the {ROWS} rows of a chunk of scales", f"use {most}"
-    if not problem.packed_scales or n % ROWS == 0:
+    if not problem.packed_scales or n % half == 0:
         return None
-    return f"tile n = {n} is not a multiple of the {ROWS} rows of a chunk of scales", f"use {nearest(n, (ROWS, most))}"
+    said = f"tile n = {n} is not a multiple of {half}, half of the rows of a chunk of scales"
+    return said, f"use {nearest(n, range(half, most + 1, half))}"
 
 
 @BOOK.declare_form(PACKED, "tile", element=2)
