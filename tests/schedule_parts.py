@@ -123,16 +123,22 @@ CUTE = SimpleNamespace(
     crd2idx=lambda request, layout: request,
     arch=SimpleNamespace(load=lambda pointer, dtype, **_: pointer()),
 )
-READ = ("within", "most_kept", "read_length", "count_requests", "length_of", "load_lengths")
+READ = ("within", "most_kept", "read_length", "count_requests", "length_of", "load_lengths", "keep_lengths")
 LENGTHS = device_functions(DEVICE / "request_lengths.py", READ, warp=False, cute=CUTE, KEY_BLOCK=KEY_BLOCK)
 HELD = {name: LENGTHS[name] for name in (*READ, "FEW", "HELD")}
-SUMS = {
-    **device_functions(DEVICE / "unit_sums.py", ("units_of", "ceil_div"), warp=False),
-    "prefix_sums": device_functions(DEVICE / "unit_sums.py", ("prefix_sums",), warp=True, cute=CUTE)["prefix_sums"],
-}
+UNITS = device_functions(DEVICE / "unit_sums.py", ("units_of", "ceil_div"), warp=False)
+WARPS = device_functions(DEVICE / "unit_sums.py", ("prefix_sums", "sum_costs"), warp=True, cute=CUTE, **HELD)
+SUMS = {name: (UNITS | WARPS)[name] for name in ("units_of", "ceil_div", "prefix_sums", "sum_costs")}
 SCHEDULE = device_functions(DEVICE / "split_schedule.py", warp=True, cute=CUTE, **HELD, **SUMS)
 FIELDS = {name: value for name, value in SCHEDULE.items() if isinstance(value, int)}
-FIXED_CUT = device_functions(DEVICE / "fixed_cut.py", warp=True, cute=CUTE, **{**FIELDS, **HELD, **SUMS})
+CUTS = device_functions(DEVICE / "fixed_cut.py", ("cut_of", "_cost_of"), warp=False, **SUMS)
+GIVEN = (
+    FIELDS
+    | HELD
+    | SUMS
+    | {"cut_of": CUTS["cut_of"], "_cost_of": CUTS["_cost_of"], "take_nothing": SCHEDULE["take_nothing"]}
+)
+FIXED_CUT = device_functions(DEVICE / "fixed_cut.py", ("find_pieces", "_find_pieces"), warp=True, cute=CUTE, **GIVEN)
 ROOM = 2**20  # keys that a block table has room for
 JOIN = device_functions(DEVICE / "split_join.py", ("slot_of", "_begins"), warp=False)
 KERNEL = device_functions(

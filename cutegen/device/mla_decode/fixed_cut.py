@@ -8,7 +8,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, const_expr
 
-from cutegen.device.mla_decode.request_lengths import FEW, HELD, count_requests, load_lengths
+from cutegen.device.mla_decode.request_lengths import FEW, HELD, count_requests, keep_lengths, load_lengths
 from cutegen.device.mla_decode.split_schedule import (
     END,
     FIRST,
@@ -19,17 +19,29 @@ from cutegen.device.mla_decode.split_schedule import (
     LENGTH,
     PAIR,
     START,
+    take_nothing,
 )
-from cutegen.device.mla_decode.unit_sums import ceil_div, prefix_sums, units_of
+from cutegen.device.mla_decode.unit_sums import ceil_div, sum_costs, units_of
 
 
-@cute.jit
 def cut_of(units: Int32, piece: cutlass.Constexpr, most_pieces: cutlass.Constexpr):
     """How a request of so many units is cut, whatever else is in the batch: pieces, and units of each, of which the
     last one may have fewer. As many pieces as `piece` units each would be, and no more than `most_pieces`."""
     pieces = cutlass.min(cutlass.max(ceil_div(units, Int32(piece)), Int32(1)), Int32(most_pieces))
     size = cutlass.max(ceil_div(units, pieces), Int32(1))
     return cutlass.max(ceil_div(units, size), Int32(1)), size
+
+
+def _cost_of(
+    length: Int32,
+    unit: cutlass.Constexpr,
+    overhead: cutlass.Constexpr,
+    piece: cutlass.Constexpr,
+    most_pieces: cutlass.Constexpr,
+) -> Int32:
+    """Of all pieces of a request, in units; `overhead` as well."""
+    pieces, size = cut_of(units_of(length, unit), piece, most_pieces)
+    return pieces * (size + overhead)
 
 
 @cute.jit
@@ -78,10 +90,7 @@ def _find_pieces(
     held = cute.make_rmem_tensor(lane_lengths, Int32)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
         load_lengths(lengths, most, base, lane, held)
-        if const_expr(kept is not None):  # noqa: SIM102 - the device takes the other decision
-            if batch <= 32 * lane_lengths:
-                for i in cutlass.range_constexpr(lane_lengths):
-                    kept[32 * i + lane] = held[i]
+        keep_lengths(held, batch, lane, kept)
         for i in cutlass.range_constexpr(lane_lengths):
             pieces, size = cut_of(units_of(held[i], unit), piece, most_pieces)
             if base + 32 * i + lane < batch:
@@ -95,13 +104,9 @@ def _find_pieces(
     last, last_end, last_hi = Int32(batch), Int32(0), Int32(0)
     before = Int32(0)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
-        if batch > 32 * lane_lengths:  # else `held` has them all
-            load_lengths(lengths, most, base, lane, held)
-        costs = cute.make_rmem_tensor(lane_lengths, Int32)
-        for i in cutlass.range_constexpr(lane_lengths):
-            pieces, size = cut_of(units_of(held[i], unit), piece, most_pieces)
-            costs[i] = pieces * (size + overhead) if base + 32 * i + lane < batch else Int32(0)
-        upto, all_costs = prefix_sums(costs, lane)
+        costs, upto, total = sum_costs(
+            lengths, most, base, lane, held, lambda length: _cost_of(length, unit, overhead, piece, most_pieces)
+        )
         for i in cutlass.range_constexpr(lane_lengths):
             request = base + 32 * i + lane
             _, size = cut_of(units_of(held[i], unit), piece, most_pieces)
@@ -117,15 +122,10 @@ def _find_pieces(
                 if hi > part and last == batch:
                     last, last_hi = request, hi
                     last_end = size * (cutlass.max((part + 1) * even - origin + half, Int32(0)) // cost)
-        before = before + all_costs
+        before = before + total
     the_first = cute.arch.warp_redux_sync(first, "min")
     the_last = cute.arch.warp_redux_sync(last, "min")
-    if lane == 0:
-        found[FIRST] = batch
-        found[START] = Int32(0)
-        found[LAST] = batch
-        found[END] = Int32(0)
-    cute.arch.sync_warp()
+    take_nothing(batch, lane, found)
     has_some = the_first < the_last or last_end > first_start  # else no piece's middle is in its share
     if first == the_first and first < batch and has_some:
         found[FIRST] = first

@@ -56,6 +56,15 @@ def load_lengths(lengths: cute.Tensor, most: Int32, base: Int32, lane: Int32, he
             held[i] = within(held[i], most)
 
 
+@cute.jit
+def keep_lengths(held: cute.Tensor, batch: Int32, lane: Int32, kept: cutlass.Constexpr):
+    """Notes the lengths of a batch for `have_changed`, of which a warp holds all. kept: where, or None."""
+    if const_expr(kept is not None):  # noqa: SIM102 - the device takes the other decision
+        if batch <= 32 * cute.size(held):
+            for i in cutlass.range_constexpr(cute.size(held)):
+                kept[32 * i + lane] = held[i]
+
+
 def most_kept(unit: int) -> int:
     """Requests whose lengths `find_part` reads once, and so may find parts by while they are being written."""
     return 32 * (FEW if unit == KEY_BLOCK else HELD)

@@ -20,8 +20,16 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Int32, const_expr
 
-from cutegen.device.mla_decode.request_lengths import FEW, HELD, count_requests, length_of, load_lengths, most_kept
-from cutegen.device.mla_decode.unit_sums import ceil_div, prefix_sums, units_of
+from cutegen.device.mla_decode.request_lengths import (
+    FEW,
+    HELD,
+    count_requests,
+    keep_lengths,
+    length_of,
+    load_lengths,
+    most_kept,
+)
+from cutegen.device.mla_decode.unit_sums import ceil_div, prefix_sums, sum_costs, units_of
 
 # Fields of the result: requests FIRST up to LAST, the last one only if its END is not 0; START and END in units.
 # LENGTH: of the first request, in keys; without meaning, and maybe never written, where the part has no keys. Two
@@ -173,10 +181,7 @@ def _find_among(
     held = cute.make_rmem_tensor(lane_lengths, Int32)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
         load_lengths(lengths, most, base, lane, held)
-        if const_expr(kept is not None):  # noqa: SIM102 - the device takes the other decision
-            if batch <= 32 * lane_lengths:
-                for i in cutlass.range_constexpr(lane_lengths):
-                    kept[32 * i + lane] = held[i]
+        keep_lengths(held, batch, lane, kept)
         for i in cutlass.range_constexpr(lane_lengths):
             units = units_of(held[i], unit)
             total = total + units
@@ -191,12 +196,7 @@ def _find_among(
     even = cutlass.max(ceil_div(total + batch * overhead, parts), finest)
     if const_expr(max_splits > 1):  # an even cut may add a piece at either end
         even = cutlass.max(even, ceil_div(longest, max_splits - 1))
-    if lane == 0:
-        found[FIRST] = batch
-        found[START] = Int32(0)
-        found[LAST] = batch
-        found[END] = Int32(0)
-    cute.arch.sync_warp()
+    take_nothing(batch, lane, found)
 
     aligned = Boolean(False)
     chunk = Int32(1)
@@ -227,6 +227,16 @@ def _find_among(
                 _take_whole(lengths, most, held, part, parts, even, unit, overhead, lane, found)
             else:
                 _take_even(lengths, most, held, part, even, unit, overhead, lane, found)
+
+
+@cute.jit
+def take_nothing(batch: Int32, lane: Int32, found: cute.Tensor):
+    if lane == 0:
+        found[FIRST] = batch
+        found[START] = Int32(0)
+        found[LAST] = batch
+        found[END] = Int32(0)
+    cute.arch.sync_warp()
 
 
 @cute.jit
@@ -306,13 +316,9 @@ def _take_even(
     begin, end = part * even, part * even + even
     before = Int32(0)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
-        if batch > 32 * lane_lengths:  # else `held` has them all
-            load_lengths(lengths, most, base, lane, held)
-        costs = cute.make_rmem_tensor(lane_lengths, Int32)
-        for i in cutlass.range_constexpr(lane_lengths):
-            cost = units_of(held[i], unit) + overhead
-            costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
-        upto, total = prefix_sums(costs, lane)
+        costs, upto, total = sum_costs(
+            lengths, most, base, lane, held, lambda length: units_of(length, unit) + overhead
+        )
         for i in cutlass.range_constexpr(lane_lengths):
             request = base + 32 * i + lane
             beyond = before + upto[i]
@@ -349,13 +355,9 @@ def _take_whole(
     first, last = Int32(batch), Int32(batch)
     before = Int32(0)
     for base in cutlass.range(0, batch, 32 * lane_lengths, unroll=1):
-        if batch > 32 * lane_lengths:  # else `held` has them all
-            load_lengths(lengths, most, base, lane, held)
-        costs = cute.make_rmem_tensor(lane_lengths, Int32)
-        for i in cutlass.range_constexpr(lane_lengths):
-            cost = units_of(held[i], unit) + overhead
-            costs[i] = cost if base + 32 * i + lane < batch else Int32(0)
-        upto, total = prefix_sums(costs, lane)
+        costs, upto, total = sum_costs(
+            lengths, most, base, lane, held, lambda length: units_of(length, unit) + overhead
+        )
         for i in cutlass.range_constexpr(lane_lengths):
             request = base + 32 * i + lane
             owner = cutlass.min((before + upto[i] - (costs[i] + 1) // 2) // even, parts - 1)

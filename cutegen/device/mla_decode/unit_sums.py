@@ -1,8 +1,10 @@
-"""Units that keys are counted in when they are shared out, and sums of them over the lengths that a warp holds."""
+"""Units that keys are counted in when they are shared out, and sums of costs over the lengths that a warp holds."""
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, Uint32, const_expr
+
+from cutegen.device.mla_decode.request_lengths import count_requests, load_lengths
 
 
 def units_of(length: Int32, unit: cutlass.Constexpr) -> Int32:
@@ -33,3 +35,25 @@ def prefix_sums(x: cute.Tensor, lane: Int32):
         upto[i] = upto[i] + total
         total = total + row
     return upto, total
+
+
+@cute.jit
+def sum_costs(
+    lengths: cute.Tensor,
+    most: Int32,
+    base: Int32,
+    lane: Int32,
+    held: cute.Tensor,
+    cost: cutlass.Constexpr,
+):
+    """Of requests base + 32 * i + lane: costs, 0 past the batch, sums of all up to each, and of all. held: gets their
+    lengths, but for a batch of which it has all. cost: a function of a length."""
+    batch = count_requests(lengths)
+    if batch > 32 * cute.size(held):
+        load_lengths(lengths, most, base, lane, held)
+    costs = cute.make_rmem_tensor(cute.size(held), Int32)
+    for i in cutlass.range_constexpr(cute.size(held)):
+        of_length = cost(held[i])
+        costs[i] = of_length if base + 32 * i + lane < batch else Int32(0)
+    upto, total = prefix_sums(costs, lane)
+    return costs, upto, total
