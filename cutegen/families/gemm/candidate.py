@@ -124,7 +124,7 @@ def cluster_size(c: Candidate | Core) -> int:
 
 
 # `{a}`, `{b}` in a key stand for the mainloop operands.
-_OWN_KNOBS = (
+OWN_KNOBS = (
     Knob("schedule", "warpgroups.schedule", word(*SCHEDULES), part="core"),
     Knob("consumers", "warpgroups.consumer.count", integer(), part="core"),
     Knob("tile", "tiling.tile", integers(3), part="core"),
@@ -146,7 +146,7 @@ _OWN_KNOBS = (
     Knob("pdl_trigger", "pdl.trigger", word(*PDL_TRIGGERS)),
     Knob("promote_every", "accumulate.promote_every", either(integer(), word(NEVER)), part="around"),
 )
-KNOBS = insert_knobs(_OWN_KNOBS, FEATURE_KNOBS)
+KNOBS = insert_knobs(OWN_KNOBS, FEATURE_KNOBS)
 
 # Which text a kernel module has; every other knob is a number that its instances differ in.
 _OWN_STRUCTURAL = (

@@ -128,7 +128,7 @@ def instance_of(c: Candidate | Core) -> Instance:
     pingpong = c.schedule == "pingpong"
     if isinstance(c, Core):
         alike = {name: getattr(c, name) for name in _OF_CORE}
-        return Instance(stages=1, raster_along_m=True, raster_group=1, pingpong=pingpong, **alike)
+        return Instance(stages=1, pingpong=pingpong, **alike)
     values = [*_read(c)]
     values[_ALONG_M], values[_PINGPONG] = c.raster_order == "along_m", pingpong
     values[_PROMOTE] = 0 if c.promote_every == NEVER else int(c.promote_every)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from cutegen.arch.architecture import WARPS_PER_WARPGROUP
-from cutegen.families.gemm.candidate import Candidate, cluster_size
+from cutegen.families.gemm.candidate import OWN_KNOBS, Candidate, cluster_size
 from cutegen.families.gemm.derived import (
     QUEUE_COUNTERS,
     QUEUE_STAGES,
@@ -24,6 +25,11 @@ from cutegen.families.gemm.tiling_numbers import Derived, derive
 from cutegen.model.kernel import KernelModel
 from cutegen.runtime.gemm.tiling import GemmTiling
 
+# What GemmTiling has of knobs as they are, with their keys, and of what is derived from them.
+_FIELDS = tuple(f.name for f in fields(GemmTiling))
+_KNOBS = {knob.field: knob.key for knob in OWN_KNOBS if knob.field in _FIELDS}
+_DERIVED = ("stage_bytes", "empty_arrivals", "epilogue_tile", "load_bytes", "threads", "smem_bytes")
+
 
 def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) -> ResolvedGemmTiling:
     """The candidate as an instance of `module`."""
@@ -31,27 +37,16 @@ def describe_tiling(problem: GemmProblem, c: Candidate, name: str, module: str) 
     problem, c = kernel_frame(problem, c)
     d, lowering = derive(problem, c), lowering_of(problem)
     producer_registers, consumer_registers = lowering.set_registers(c)
-    numbers = GemmTiling(
-        tile=c.tile,
-        cluster=c.cluster,
-        multicast=(c.multicast_a, c.multicast_b),
-        swizzle=(c.swizzle_a, c.swizzle_b),
-        stages=c.stages,
-        stage_bytes=d.stage_bytes,
-        empty_arrivals=d.empty_arrivals,
-        epilogue_tile=d.epilogue_tile,
-        store_stages=c.store_stages,
-        load_stages=c.load_stages,
-        load_bytes=d.load_bytes,
-        consumers=c.consumers,
-        threads=d.threads,
-        producer_registers=producer_registers,
-        consumer_registers=consumer_registers,
-        smem_bytes=d.smem_bytes,
-        raster_along_m=c.raster_order == "along_m",
-        raster_group=c.raster_group,
+    own = {
+        "multicast": (c.multicast_a, c.multicast_b),
+        "swizzle": (c.swizzle_a, c.swizzle_b),
+        "producer_registers": producer_registers,
+        "consumer_registers": consumer_registers,
+        "raster_along_m": c.raster_order == "along_m",
+        **{name: getattr(d, name) for name in _DERIVED},
         **_work_numbers(problem, c, d),
-    )
+    }
+    numbers = GemmTiling(**{name: getattr(c, name) for name in _KNOBS} | own)
     model = KernelModel(
         roles=lowering.list_roles(problem, c),
         pipelines=tuple(lowering.list_pipelines(problem, c, d)),
@@ -100,24 +95,17 @@ def _sources(problem: GemmProblem, c: Candidate) -> dict[str, str]:
     operands = parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
     loads = " + ".join(f"{o.dtype.bytes} B" for o in problem.kernel_epilogue.tiles)
     return {
-        "tile": "tiling.tile",
-        "cluster": "tiling.cluster",
+        **_KNOBS,
         "multicast": f"tma.{problem.a.name}.multicast, tma.{problem.b.name}.multicast",
         "swizzle": f"tma.{problem.a.name}.swizzle, tma.{problem.b.name}.swizzle",
-        "stages": "pipeline.stages",
         "stage_bytes": f"{operands} x {{tile_k}}{scales}",
         "empty_arrivals": lowering_of(problem).empty_arrivals(c)[1],
         "epilogue_tile": "64 rows x {warpgroups}, {columns}: {widest}",
-        "store_stages": "pipeline.epilogue_stages",
-        "load_stages": "pipeline.load_stages" if loads else "the epilogue loads no tile",
-        "load_bytes": f"epilogue tile x ({loads})" if loads else "the epilogue loads no tile",
-        "consumers": "warpgroups.consumer.count",
+        "load_bytes": f"epilogue tile x ({loads})",
+        **({} if loads else dict.fromkeys(("load_stages", "load_bytes"), "the epilogue loads no tile")),
         "threads": "128 x (1 producer + {consumers})",
-        "producer_registers": "warpgroups.producer.registers",
-        "consumer_registers": "warpgroups.consumer.registers",
         "smem_bytes": "end of the last ring, rounded up to 1024",
         "raster_along_m": "tiling.raster.order",
-        "raster_group": "tiling.raster.group",
         **_work_sources(problem, c),
         **lowering_of(problem).sources(),
     }

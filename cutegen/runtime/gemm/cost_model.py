@@ -92,8 +92,8 @@ class Instance(NamedTuple):
     cluster: tuple[int, int]
     stages: int
     consumers: int
-    raster_along_m: bool
-    raster_group: int
+    raster_along_m: bool = True
+    raster_group: int = 1
     split_k: int = 1
     pingpong: bool = False
     swap_ab: bool = False

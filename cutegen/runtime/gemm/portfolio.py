@@ -27,6 +27,9 @@ class Traits(NamedTuple):
     load_ahead_b: bool = False
 
 
+_NUMBERS = tuple(name for name in Instance._fields if name not in Traits._fields)
+
+
 @dataclass(frozen=True)
 class Portfolio:
     """model: version of the cost model that chose the tilings, and picks among them. form: what the product takes.
@@ -57,10 +60,8 @@ class Portfolio:
         known = self._instances
         if key not in known:
             t = tilings[key]
-            known[key] = Instance(
-                t.tile, t.cluster, t.stages, t.consumers, t.raster_along_m, t.raster_group, t.split_k,
-                **self.traits[key]._asdict(),
-            )  # fmt: skip
+            numbers = {name: getattr(t, name) for name in _NUMBERS}
+            known[key] = Instance(**numbers, **self.traits[key]._asdict())
         return known[key]
 
     @cached_property
