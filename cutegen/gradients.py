@@ -12,8 +12,8 @@ from cutegen.diagnostics import SpecError
 from cutegen.dtypes import DTYPES
 from cutegen.families.gemm.binding import bind
 from cutegen.families.gemm.gradient import GradientText, KernelText, gradient_text
-from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.problem import GemmProblem
+from cutegen.families.gemm.without_operands import without
 from cutegen.runtime.arguments import Argument, ScalarArg
 from cutegen.runtime.autograd import Gradient, GradientKernel, NotDifferentiable
 from cutegen.runtime.base import BasePlan

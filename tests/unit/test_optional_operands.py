@@ -12,7 +12,7 @@ from gemm_specs import bind_text, resolve_text
 from cutegen.diagnostics import SpecError
 from cutegen.epilogue import device_lines
 from cutegen.families.gemm.code_plan import plan_code
-from cutegen.families.gemm.omission import without
+from cutegen.families.gemm.without_operands import without
 from cutegen.render import render_package
 from cutegen.run.case_list import list_cases
 from cutegen.run.cases import run_case

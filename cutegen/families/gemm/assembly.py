@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from cutegen.families.gemm.candidate import FEATURE_KNOBS, KNOBS, STRUCTURAL, Candidate, structure
 from cutegen.families.gemm.features.feature_list import FEATURES
-from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import GemmKernel
 from cutegen.families.gemm.tiling import describe_tiling
+from cutegen.families.gemm.without_operands import without
 from cutegen.families.optional_operands import list_omissions, suffix
 from cutegen.families.resolved import DeviceRow, DispatchRow, When
 from cutegen.families.tuned import TunedRow

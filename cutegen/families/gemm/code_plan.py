@@ -12,10 +12,10 @@ from cutegen.families.gemm.derived import accumulators
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MIN_STAGES
 from cutegen.families.gemm.lowering import lowering_of
-from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.problem import GemmProblem
 from cutegen.families.gemm.resolved import ResolvedGemm, ResolvedGemmTiling, RowCopyKernel
 from cutegen.families.gemm.rules import refusals
+from cutegen.families.gemm.without_operands import without
 from cutegen.runtime.gemm.row_copy import THREADS as ROW_COPY_THREADS
 
 

@@ -143,7 +143,7 @@ class GemmProblem:
     batch_invariant: a row's bits may not depend on m. groups: rows are those of groups, and the batch index is that of
     a row's group. scales: names of the mainloop's scales, left to right; those that vary along k are a_scale and
     b_scale, or, both of them or none, a_packed and b_packed, by which the tensor core multiplies. aliases: (output,
-    input) of each pair that a call may pass one storage for. optional: inputs that may be None, see `omission`.
+    input) of each pair that a call may pass one storage for. optional: inputs that may be None.
     transposed: m and n are each other's of the spec. gather: an index names the rows of an operand; copied: it did,
     and the kernel gets a copy that has them in order. ready: names of operands that were written before the kernel in
     front could start.

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cutegen.epilogue import EpilogueProgram, Operand, torch_lines, torch_operand_lines
-from cutegen.families.gemm.omission import without
 from cutegen.families.gemm.problem import BlockScale, GemmProblem, MatrixOperand
+from cutegen.families.gemm.without_operands import without
 from cutegen.families.optional_operands import list_omissions
 
 Order = tuple[int, ...]
