@@ -18,10 +18,10 @@ from cutegen.families.gemm.derived import (
 )
 from cutegen.families.gemm.features.feature_list import FEATURES
 from cutegen.families.gemm.form_rules import MAX_STAGES, MAX_TILE_M, MIN_STAGES, legal_columns
+from cutegen.families.gemm.legal_extents import with_extent
 from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.remedies import with_extent
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.gemm.shared_memory import smem_size
 from cutegen.families.refusal import Objection, kib

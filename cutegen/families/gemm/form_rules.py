@@ -18,8 +18,8 @@ from cutegen.families.gemm.derived import (
     threads,
     warpgroups_per_tile,
 )
+from cutegen.families.gemm.legal_extents import fewest_faults, legal_extents, with_extent
 from cutegen.families.gemm.problem import GemmProblem
-from cutegen.families.gemm.remedies import fewest_faults, legal_extents, with_extent
 from cutegen.families.gemm.rule_book import BOOK
 from cutegen.families.refusal import Objection, nearest
 from cutegen.families.register_rules import REGISTER_VALUES, check_value, most_consumer_registers
