@@ -176,9 +176,9 @@ def names(specs: tuple[Path, ...], output: Path | None) -> None:
               metavar="DIR", show_default=True, help="Folder of the pages.")  # fmt: skip
 def docs(check: bool, folder: Path) -> int:
     """Regenerate the reference pages from models, rules and ops, and the tables and the chart from stored results."""
+    from cutegen.cli.explain_word import INDEX
     from cutegen.cli.pages import draw_charts, fill_sections, list_pages
     from cutegen.cli.reference import pages, words
-    from cutegen.cli.words import INDEX
 
     texts = {INDEX: words(), **{folder / name: text for name, text in pages().items()}, **draw_charts(folder)}
     for page in list_pages(folder):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cutegen.cli import console
+from cutegen.cli.explain_word import complete_words, explain_word, refuse_word
 from cutegen.cli.stdin import STDIN, refuse_unnamed, stdin_option, typed_text
-from cutegen.cli.words import complete_words, explain_word, refuse_word
 from cutegen.diagnostics import CutegenError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from test_imports import loaded_after
 
 from cutegen.cli import main, root
 from cutegen.cli.commands import COMMANDS, GROUPS, HIDDEN
+from cutegen.cli.explain_word import INDEX
 from cutegen.cli.reference import words
-from cutegen.cli.words import INDEX
 from cutegen.epilogue import CALLS, OPS
 
 ROOT = Path(__file__).parents[2]

@@ -39,7 +39,7 @@ OPENERS = {
     "cli/author.py": "pages of docs, and shipped specs",
     "cli/pages.py": "pages of docs",
     "cli/start.py": "starters, part of the package",
-    "cli/words.py": "part of the package",
+    "cli/explain_word.py": "part of the package",
     "distributions.py": "metadata of installed packages",
     "epilogue/installed.py": "source of installed packages",
     "families/generated_names.py": "part of the package",
