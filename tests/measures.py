@@ -75,8 +75,8 @@ HELD = {
     "import circles": 0,
     "modules in import circles": 0,
     "modules in the largest circle": 0,
-    "files with the knob tiling.raster.group": 12,
-    "files with the knob pipeline.epilogue_stages": 20,
+    "files with the knob tiling.raster.group": 8,
+    "files with the knob pipeline.epilogue_stages": 19,
     "files with the knob pdl": 65,
     "files with the feature split_k": 27,
     "files with the feature gather": 86,
@@ -87,8 +87,8 @@ HELD = {
     "files with the feature last_tile": 9,
     "names of several modules": 69,
     "names of several classes": 45,
-    "lines of cutegen/": 74103,
-    "lines of templates/": 8407,
+    "lines of cutegen/": 74127,
+    "lines of templates/": 8401,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of
