@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -145,12 +146,11 @@ class ClusterBarrier(Waitable):
 
 def barriers_of(w: Any, addresses: Any) -> list[tuple[Mbarrier, int]]:
     """(barrier, number of lanes that name it) of the active lanes' shared addresses."""
-    found: dict[int, tuple[Mbarrier, int]] = {}
+    found: list[tuple[Mbarrier, int]] = []
     for cta, _, inside in split_shared(w, addresses):
-        for offset in inside:
-            barrier = cta.barrier(int(offset)).seen_from(w.cta)
-            found[id(barrier)] = (barrier, found.get(id(barrier), (barrier, 0))[1] + 1)
-    return list(found.values())
+        for offset, lanes in Counter(inside.tolist()).items():
+            found.append((cta.barrier(offset).seen_from(w.cta), lanes))
+    return found
 
 
 @builds("mbarrier")

@@ -195,6 +195,8 @@ class Machine:
         program = self.program
         if program.threads not in (None, int(np.prod(launch.block))):
             raise PtxError(f"a block of {launch.block} for a kernel of {program.threads} threads")
+        if min(launch.grid) < 1:
+            raise PtxError(f"a grid of {launch.grid}: CUDA refuses it; are there as many SMs as a cluster has CTAs?")
         if any(g % c for g, c in zip(launch.grid, launch.cluster)):
             raise PtxError(f"a grid of {launch.grid} in clusters of {launch.cluster}")
         self.all_warps: list[Warp] = []  # of CTAs that were started

@@ -34,13 +34,13 @@ class Region:
         span = -(-(self.high - self.base) // CHUNK) * CHUNK
         self.bytes: Any = np.frombuffer(memoryview((ctypes.c_uint8 * span).from_address(self.base)), np.uint8)
         self.words = {size: self.bytes.view(dtype) for size, dtype in WORDS.items()}
-        self._places: Any = None
+        self._places: dict[int, Any] = {}
 
-    def places(self) -> Any:
-        """The number of each unit."""
-        if self._places is None:
-            self._places = np.arange(len(self.bytes) // self.unit)
-        return self._places
+    def places(self, size: int) -> Any:
+        """The number of each run of `size` bytes."""
+        if size not in self._places:
+            self._places[size] = np.arange(len(self.bytes) // size)
+        return self._places[size]
 
     def chunks(self, low: int, size: int) -> tuple[Any, int]:
         """The runs of units, and their width, that the 16-byte chunks from the address `low` on are."""
@@ -170,12 +170,14 @@ class SharedMemory:
         self.size, self.first = size, first
         self.shadow: Shadow | None = None
         if describe:
-            self.shadow = Shadow(span // UNIT, lambda unit: f"shared+{unit * UNIT - first} of {name}", describe)
+            place = lambda unit: f"shared+{unit * UNIT - first} of {name}"  # noqa: E731
+            self.shadow = Shadow(span // UNIT, place, describe, CHUNK // UNIT)
         self.bytes = np.full(span, 0xFF, np.uint8)
         self.words = {n: self.bytes.view(dtype) for n, dtype in WORDS.items()}
         self.chunks = self.bytes.reshape(-1, CHUNK)
         self.unfenced = np.zeros(span // CHUNK, np.uint64)
         self.copied = np.zeros(span // CHUNK, np.uint64)
+        self.any_copied = False  # some bit of `copied` may be set
         self.written: dict[int, list[Any]] = {}
 
     def check(self, low: int, high: int) -> None:
@@ -210,8 +212,9 @@ class SharedMemory:
         self.written.setdefault(warp, []).append(chunks)
 
     def fence(self, warp: int) -> None:
-        if self.copied.any():
+        if self.any_copied:
             self.copied &= ~np.uint64(1 << warp)
+            self.any_copied = bool(self.copied.any())
         for chunks in self.written.pop(warp, ()):
             self.unfenced[chunks] &= ~np.uint64(1 << warp)
 
@@ -233,11 +236,11 @@ class SharedMemory:
         """PtxError: ordinary stores or copies to these chunks are not visible to what `warps` issue to the async proxy
         yet."""
         self.check_chunks(chunks)
-        if np.count_nonzero(self.unfenced[chunks]):
-            owners = int(np.bitwise_or.reduce(self.unfenced[chunks], axis=None))
+        if self.written and (owners := int(np.bitwise_or.reduce(self.unfenced[chunks], axis=None))):
             writers = [i for i in range(64) if owners >> i & 1]
             raise PtxError(f"{what} reads shared memory that warps {writers} wrote without fence.proxy.async since")
-        missing = [i for i in warps if (self.copied[chunks] & np.uint64(1 << i)).any()]
+        owners = int(np.bitwise_or.reduce(self.copied[chunks], axis=None)) if self.any_copied else 0
+        missing = [i for i in warps if owners >> i & 1]
         if missing:
             raise PtxError(f"{what} of warps {missing} reads what cp.async wrote, without fence.proxy.async since")
 
@@ -253,7 +256,10 @@ class SharedMemory:
         if self.shadow:
             self.shadow.write(chunks, CHUNK // UNIT, agent)
         self.chunks[chunks] = data
-        self.unfenced[chunks] = self.copied[chunks] = 0
+        if self.written:
+            self.unfenced[chunks] = 0
+        if self.any_copied:
+            self.copied[chunks] = 0
 
     def write_copied(self, places: Any, data: Any, agent: Agent) -> None:
         """By cp.async, which is no part of the async proxy. data: (copies, bytes), of which each goes to a place."""
@@ -266,3 +272,4 @@ class SharedMemory:
         if width == CHUNK:
             self.unfenced[chunks] = 0
         self.copied[chunks] = ~np.uint64(0)
+        self.any_copied = True

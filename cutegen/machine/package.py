@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,22 +20,23 @@ from cutegen.machine.host import HostFunction, link
 from cutegen.machine.machine import Machine
 from cutegen.machine.memory import WORDS, GlobalMemory, Region
 from cutegen.machine.parser import PtxError, entry_names, parse
-from cutegen.render import render_package, write_package
-from cutegen.resolve import Resolution, resolve_file
 from cutegen.run.case_list import Case, Mode
 from cutegen.run.cases import CaseResult, run_case
 from cutegen.run.guard import bits
 from cutegen.run.output_check import as_tuple
 from cutegen.run.subject import Subject, load_subject, plan_subject
-from cutegen.runtime.base import BasePlan
+from cutegen.runtime.base import BasePlan, Table
 from cutegen.runtime.cache import KernelCache, default_root
 from cutegen.runtime.compile import OBJECT, PTX, compile_kernel, find_source, instance_key
+
+if TYPE_CHECKING:
+    from cutegen.resolve import Resolution
 
 
 class Simulation:
     """How launches are run.
 
-    sm_count: what plans are told, and how many CTAs are live at once. resident: how many are, if less, because other
+    sm_count: SMs that plans find, and how many CTAs are live at once. resident: how many are, if less, because other
     kernels hold SMs. seed: of the order of things. mutate: changes the PTX before it runs. races: look for accesses
     that nothing orders. ready: numbers of the arguments that were written before the kernel in front could start. late:
     of the arguments of a launch, the rows of ready ones that were not, as a mask by number. before: of the arguments of
@@ -136,6 +137,16 @@ class Simulation:
         ]
 
 
+class _SimulatedSms(Table):
+    """SMs by device, as a plan looks them up: those of the simulation, at any time."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(lambda index: simulation.sm_count)
+
+    def __missing__(self, key: Any) -> Any:
+        return self.compute(key)
+
+
 # Tests load one kernel many times; reading an MLA kernel takes longer than running it.
 read_program = functools.lru_cache(maxsize=8)(parse)
 
@@ -217,13 +228,15 @@ def simulate(plan: BasePlan, simulation: Simulation) -> BasePlan:
             setattr(copy, name, for_machine(getattr(copy, name)))
     copy._refuse = refuse  # type: ignore[method-assign]
     copy.device = "cpu"  # type: ignore[misc]
-    copy._sm_counts[-1] = simulation.sm_count  # a CPU tensor's device index is -1
+    copy._sm_counts = _SimulatedSms(simulation)
     copy.make_launch, copy.launch_fn = make_launch, make_launch()  # type: ignore[method-assign]
     return copy
 
 
 def load(path: Path, simulation: Simulation | None = None) -> Subject:
     """A spec (rendered again, with the lock next to it) or a package directory, on the machine."""
+    from cutegen.resolve import resolve_file
+
     return _load(resolve_file(path), simulation) if path.suffix == ".yaml" else _simulated(path, simulation)
 
 
@@ -233,6 +246,8 @@ def load_resolution(resolution: Resolution, simulation: Simulation | None = None
 
 
 def _load(resolution: Resolution, simulation: Simulation | None) -> Subject:
+    from cutegen.render import render_package, write_package
+
     with tempfile.TemporaryDirectory(prefix="ptx-machine-") as folder:
         write_package(render_package(resolution.resolved), Path(folder))
         subject = _simulated(Path(folder) / resolution.resolved.name, simulation)

@@ -86,57 +86,98 @@ def actor_count(warps: int) -> int:
 
 
 class Runs:
-    """Arrays with one item for each unit of a memory, seen as runs of equal width: (runs, width), or (units,) for 1."""
+    """An array with one item for each unit of a memory, seen as runs of equal width: (runs, width), or (units,) for
+    1."""
 
-    def __init__(self, *arrays: Any) -> None:
-        self._views = {1: arrays}
+    def __init__(self, array: Any) -> None:
+        self._views = {1: array}
 
     def of(self, width: int) -> Any:
-        if width not in self._views:
-            self._views[width] = tuple(array.reshape(-1, width) for array in self._views[1])
-        return self._views[width]
+        if (view := self._views.get(width)) is None:
+            view = self._views[width] = self._views[1].reshape(-1, width)
+        return view
 
 
-STAMP = 1 << 20  # an access is noted as epoch * STAMP + instruction
+# An access is noted as its epoch, shifted, and its instruction; a write has its actor above them.
+EPOCH, ACTOR = 20, 42  # shifts
+INSTRUCTION, STAMP = (1 << EPOCH) - 1, (1 << ACTOR) - 1  # masks
 PAGE = 1 << 10  # units
 LARGE = 1 << 18  # units of a memory of which readers have pages
+MIXED = -1
 
 
-class Reads:
-    """When one actor last read each unit of a memory: a stamp, 0 for never. Of a large memory, which is the scratch of
-    a large grid, an actor reads little, and has stamps for the pages of that alone."""
+class Stamps:
+    """A stamp for each unit of a memory, 0 for never. Chunks of `per` units have one while that of all units is the
+    same, and MIXED otherwise."""
+
+    def __init__(self, units: int, per: int = 1) -> None:
+        self.per = per
+        self._whole = Runs(np.zeros(-(-units // per), np.int64))
+        self._units: Runs | None = None  # of the units of chunks that are MIXED
+
+    def of(self, runs: Any, width: int) -> Any:
+        """The stamps of these runs of `width` units: (..., width), or (...) where those of each run are the same."""
+        if width >= self.per:
+            found = self._whole.of(width // self.per).take(runs, 0)
+        else:
+            found = self._whole.of(1).take(runs // (self.per // width))
+        if self._units is None:
+            return found
+        mixed = found == MIXED
+        if not np.count_nonzero(mixed):
+            return found
+        units = self._units.of(width).take(runs, 0)
+        if width == 1:
+            return np.where(mixed, units, found)
+        if width <= self.per:
+            mixed, found = mixed[..., None], found[..., None]
+        else:
+            mixed, found = mixed.repeat(self.per, -1), found.repeat(self.per, -1)
+        return np.where(mixed, units, found)
+
+    def note(self, runs: Any, width: int, stamp: int) -> None:
+        if width >= self.per:
+            self._whole.of(width // self.per)[runs] = stamp
+            return
+        chunks, whole = runs // (self.per // width), self._whole.of(1)
+        if self._units is None:
+            self._units = Runs(np.zeros(len(whole) * self.per, np.int64))
+        found = whole.take(chunks)
+        same = found != MIXED
+        if np.count_nonzero(same):
+            split = chunks[same]
+            self._units.of(self.per)[split] = found[same][:, None]
+            whole[split] = MIXED
+        self._units.of(width)[runs] = stamp
+
+
+class PagedStamps:
+    """Those of a large memory, which is the scratch of a large grid, and of which one actor reads little: for the pages
+    of that alone."""
 
     def __init__(self, units: int) -> None:
         # Where the stamps of each page are; those at 0 are of all pages that nobody has read.
-        self._slots = np.zeros(-(-units // PAGE), np.int64) if units > LARGE else None
+        self._slots = np.zeros(-(-units // PAGE), np.int64)
         self._used = 1
-        self._stamps = Runs(np.zeros(units if self._slots is None else PAGE, np.int64))
+        self._stamps = Runs(np.zeros(PAGE, np.int64))
 
     def of(self, runs: Any, width: int) -> Any:
-        """The stamps of these runs of `width` units: (..., width), or (...) for 1."""
-        places = runs if self._slots is None else self._find(runs, width)
-        (stamps,) = self._stamps.of(width)
-        return stamps.take(places, 0)
+        return self._stamps.of(width).take(self._find(runs, width), 0)
 
     def note(self, runs: Any, width: int, stamp: int) -> None:
-        if self._slots is not None:
-            pages = runs // (PAGE // width)
-            self._add({page for page in set(pages.ravel().tolist()) if not self._slots[page]})
-        places = runs if self._slots is None else self._find(runs, width)
-        (stamps,) = self._stamps.of(width)
-        stamps[places] = stamp
+        pages = runs // (PAGE // width)
+        self._add({page for page in set(pages.ravel().tolist()) if not self._slots[page]})
+        self._stamps.of(width)[self._find(runs, width)] = stamp
 
     def _find(self, runs: Any, width: int) -> Any:
-        assert self._slots is not None
         pages = runs // (PAGE // width)
         return runs + (self._slots.take(pages) - pages) * (PAGE // width)
 
     def _add(self, pages: set[int]) -> None:
-        assert self._slots is not None
         for page in pages:
             self._slots[page] = self._used
             self._used += 1
-        (stamps,) = self._stamps.of(1)
+        stamps = self._stamps.of(1)
         if len(stamps) < self._used * PAGE:
             more = np.zeros(self._used * PAGE, np.int64)  # some of it for pages to come
             self._stamps = Runs(np.concatenate([stamps, more]))
@@ -145,13 +186,16 @@ class Reads:
 class Shadow:
     """Who wrote each unit of a memory last, and who has read it since.
 
-    name: tells of a unit. describe: tells of an actor at an instruction.
+    name: tells of a unit. describe: tells of an actor at an instruction. per: units of a chunk, which most accesses
+    take as a whole.
     """
 
-    def __init__(self, units: int, name: Callable[[int], str], describe: Callable[[int, int], str]) -> None:
-        self.units, self.name, self.describe = units, name, describe
-        self.writers = Runs(np.zeros(units, np.int32), np.zeros(units, np.int64))  # who wrote, and the write's stamp
-        self.readers: dict[int, Reads] = {}  # per actor
+    def __init__(
+        self, units: int, name: Callable[[int], str], describe: Callable[[int, int], str], per: int = 1
+    ) -> None:
+        self.units, self.per, self.name, self.describe = units, per, name, describe
+        self.written = Stamps(units, per)
+        self.readers: dict[int, Stamps | PagedStamps] = {}  # per actor
         self.latest: Any = None  # per actor, the newest epoch in there
 
     def read(self, runs: Any, width: int, *agents: Agent) -> None:
@@ -161,8 +205,9 @@ class Shadow:
             self.latest = np.zeros(len(agents[0].clock), np.int64)
         for agent in agents:
             if agent.actor not in self.readers:
-                self.readers[agent.actor] = Reads(self.units)
-            self.readers[agent.actor].note(runs, width, agent.epoch * STAMP + agent.pc)
+                many = self.units > LARGE
+                self.readers[agent.actor] = PagedStamps(self.units) if many else Stamps(self.units, self.per)
+            self.readers[agent.actor].note(runs, width, agent.epoch << EPOCH | agent.pc)
             if self.latest[agent.actor] < agent.epoch:
                 self.latest[agent.actor] = agent.epoch
 
@@ -171,36 +216,44 @@ class Shadow:
         if self.latest is not None:
             for actor in np.flatnonzero(self.latest > agent.clock).tolist():
                 self._check_reader(actor, runs, width, agent)
-        writer, written = self.writers.of(width)
-        writer[runs], written[runs] = agent.actor, agent.epoch * STAMP + agent.pc
+        self.written.note(runs, width, agent.actor << ACTOR | agent.epoch << EPOCH | agent.pc)
 
     def _check_reader(self, actor: int, runs: Any, width: int, agent: Agent) -> None:
         found = self.readers[actor].of(runs, width)
-        late = found >= (agent.clock[actor] + 1) * STAMP
+        late = found >= agent.clock[actor] + 1 << EPOCH
         if actor == agent.actor:  # the same copy
-            late &= found // STAMP != agent.epoch
+            late &= found >> EPOCH != agent.epoch
         if np.count_nonzero(late):
             self._tell(runs, width, late, agent, "writes", actor, found, "read")
 
     def _check_writers(self, runs: Any, width: int, verb: str, *agents: Agent) -> None:
-        writer, written = self.writers.of(width)
-        writers, found = writer.take(runs, 0), written.take(runs, 0)
+        found = self.written.of(runs, width)
+        if not found.size:
+            return
+        first = found.item(0)
+        if not np.count_nonzero(found != first):  # of one copy, or never written
+            writer, epoch = first >> ACTOR, (first & STAMP) >> EPOCH
+            if all(agent.clock[writer] >= epoch for agent in agents):
+                return
+        writers, stamps = found >> ACTOR, found & STAMP
         known = agents[0].clock if len(agents) == 1 else np.minimum.reduce([agent.clock for agent in agents])
-        if not np.count_nonzero(((known + 1) * STAMP).take(writers) <= found):
+        if not np.count_nonzero((known + 1 << EPOCH).take(writers) <= stamps):
             return
         for agent in agents:
-            late = ((agent.clock + 1) * STAMP).take(writers) <= found
-            late &= (writers != agent.actor) | (found // STAMP != agent.epoch)  # not the same copy
+            late = (agent.clock + 1 << EPOCH).take(writers) <= stamps
+            late &= (writers != agent.actor) | (stamps >> EPOCH != agent.epoch)  # not the same copy
             if np.count_nonzero(late):
-                self._tell(runs, width, late, agent, verb, int(writers[late][0]), found, "wrote")
+                self._tell(runs, width, late, agent, verb, int(writers[late][0]), stamps, "wrote")
 
     def _tell(
         self, runs: Any, width: int, late: Any, agent: Agent, verb: str, actor: int, stamps: Any, past: str
     ) -> None:
-        """stamps: what the units of the runs have; late: those that nothing orders."""
-        unit = int((np.asarray(runs)[..., None] * width + np.arange(width))[late.reshape(*np.shape(runs), width)][0])
+        """stamps: what the runs have, by unit or one for each; late: those that nothing orders."""
+        units = np.asarray(runs)[..., None] * width + np.arange(width)
+        found = late.reshape(*np.shape(runs), -1)
+        unit = int(units[found.repeat(width // found.shape[-1], -1)][0])
         here = self.describe(agent.actor, agent.pc)
-        there = self.describe(actor, int(stamps[late][0]) % STAMP)
+        there = self.describe(actor, int(stamps[late][0]) & INSTRUCTION)
         raise PtxError(f"race: {here} {verb} {self.name(unit)}; {there} {past} it, and nothing orders the two")
 
 

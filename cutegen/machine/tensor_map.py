@@ -85,10 +85,14 @@ class TensorMap:
                 text = "TMA loads what the kernel in front may write, before griddepcontrol.wait"
                 raise PtxError(f"{text}: {region.name}")
             return np.where(np.repeat(late, region.unit, -1), np.uint8(0xFF), part(region.bytes, 1))
+        if write or region.shadow:
+            steps = (low - region.base, extents[0] * self.element, *self.strides[1 : len(extents)])
+            run = region.unit if any(step % CHUNK for step in steps) else CHUNK
+            runs, width = part(region.places(run), run), run // region.unit
         if write:
-            memory.note_write(region, part(region.places(), region.unit), 1, agent)
+            memory.note_write(region, runs, width, agent)
         elif region.shadow:
-            region.shadow.read(part(region.places(), region.unit), 1, agent)
+            region.shadow.read(runs, width, agent)
         return part(region.bytes, 1)
 
     def read(self, memory: GlobalMemory, start: tuple[int, ...], agent: Agent) -> Any:

@@ -93,7 +93,8 @@ def _hold(warp: Any, slots: tuple[int, ...]) -> None:
     if slots not in warp.inflight:
         if any(set(slots) & set(other) for other in warp.inflight):
             raise PtxError("a WGMMA in flight shares part of its accumulators with another")
-        warp.inflight[slots] = [np.stack([warp.r[s] for s in slots]).view(np.float32), 0]
+        held = np.concatenate([warp.r[s] for s in slots]).view(np.float32).reshape(len(slots), LANES)
+        warp.inflight[slots] = [held, 0]
         poison = np.full(LANES, 0x7FC0ACC0, np.uint32)
         for slot in slots:
             warp.r[slot] = poison

@@ -257,8 +257,6 @@ def _run(subject: Subject, simulation: Simulation, case: CpuCase, order: int, ti
     from cutegen.run.cases import run_case
 
     simulation.sm_count, simulation.seed = case.sms, order
-    if subject.plan:
-        subject.plan._sm_counts[-1] = case.sms
     simulation.deadline = time.monotonic() + timeout
     before, known = simulation.launches, len(simulation.lacking)
     result = run_case(subject, case.case, seed=order)

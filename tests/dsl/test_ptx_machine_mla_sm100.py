@@ -78,7 +78,6 @@ def test_right_in_every_order(
 ) -> None:
     simulation, subject = made()
     simulation.sm_count = sm_count
-    subject.plan._sm_counts[-1] = sm_count  # type: ignore[union-attr]
     for simulation.seed in range(orders):
         assert_passes(subject, shape, tiling="pair", draw=draw)
     assert simulation.unknown() == []
@@ -88,7 +87,7 @@ def test_right_in_every_order(
 def test_bits_do_not_depend_on_the_batch() -> None:
     """Of requests in up to three pieces, by parts that have several of them, all of a request or some."""
     simulation, subject = other_quantised()
-    simulation.sm_count = subject.plan._sm_counts[-1] = 4  # type: ignore[union-attr]
+    simulation.sm_count = 4
     assert_passes(subject, dims(2, 1, 3, 300), mode="alone", draw=Draw(peaked=True))
 
 
@@ -98,7 +97,7 @@ def test_many_small_weights_count_behind_a_large_one() -> None:
 
     simulation, subject = quantised()
     plan: Any = subject.plan
-    simulation.sm_count = plan._sm_counts[-1] = 2  # one part, so one reference
+    simulation.sm_count = 2  # one part, so one reference
     q, cache, table, lengths, factor, _ = plan.prepare_inputs(**dims(1, 1, 1, 3000))
     rows = torch.zeros(cache.shape)
     rows[..., :512] = 1.0

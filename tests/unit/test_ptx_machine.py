@@ -264,6 +264,11 @@ def test_what_cannot_be_is_told(body: str, told: str) -> None:
         execute(body, np.zeros(LANES, np.uint32))
 
 
+def test_a_launch_without_ctas_is_refused_as_by_cuda() -> None:
+    with pytest.raises(PtxError, match=r"a grid of \(0, 1, 1\): CUDA refuses it; are there as many SMs"):
+        execute("", ctas=0)
+
+
 def test_mbarrier_phases() -> None:
     """Two warps arrive at a barrier of two twice; each waits for both phases in turn."""
     out = np.zeros(2, np.uint32)
