@@ -19,7 +19,7 @@ from cutegen.diagnostics import CutegenError
 from cutegen.runtime.sources import LINE_INFO
 
 if TYPE_CHECKING:
-    from cutegen.build import KernelReport
+    from cutegen.build.kernels import KernelReport
     from cutegen.resolve import Resolution
 
 
@@ -63,7 +63,7 @@ def build(
     planned, as with spills, ignored register limits, serialised MMAs, missing TMA or barriers; 2: one was not compiled
     for want of disk or memory.
     """
-    from cutegen.build import build_kernels
+    from cutegen.build.kernels import build_kernels
     from cutegen.cli.progress import show_bar
     from cutegen.resolve import resolve_archs
 

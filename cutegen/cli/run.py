@@ -335,7 +335,7 @@ def _execute(steps: _Steps, reason: str) -> None:
 
 
 def _build(steps: _Steps, kernels: Sequence[Any]) -> bool:
-    from cutegen.build import build_kernels
+    from cutegen.build.kernels import build_kernels
     from cutegen.cli.build import exit_code
     from cutegen.cli.progress import show_bar
 

@@ -130,13 +130,14 @@ def poisoned_allocations() -> Iterator[None]:
     """Within it, torch.empty and its kin return NaN, so that a kernel which does not write its output is seen."""
     import torch
 
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    before = torch.get_deterministic_debug_mode()
     settings: Any = torch.utils.deterministic
     fill = settings.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # As use_deterministic_algorithms, which imports Dynamo to tell Inductor: more than all the rest of a small check.
+    torch.set_deterministic_debug_mode("warn")
     settings.fill_uninitialized_memory = True
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.set_deterministic_debug_mode(before)
         settings.fill_uninitialized_memory = fill

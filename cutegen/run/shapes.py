@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from cutegen.diagnostics import CutegenError, cut, suggest
 from cutegen.families.product_space import ProductSpace
 from cutegen.run.subject import Subject
-from cutegen.spec.dims import MAX_EXTENT
+from cutegen.runtime.arguments import MAX_EXTENT
 
 Shape = dict[str, int]
 

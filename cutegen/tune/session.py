@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cutegen.build import KernelReport, KernelStream, build_kernels
+from cutegen.build.kernels import KernelReport, KernelStream, build_kernels
 from cutegen.build.pool import default_workers
 from cutegen.defaults import MAX_CANDIDATES
 from cutegen.diagnostics import CutegenError

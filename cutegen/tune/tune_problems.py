@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutegen.build import KernelReport
+from cutegen.build.kernels import KernelReport
 from cutegen.diagnostics import CutegenError
 from cutegen.resolve import Resolution
 from cutegen.run.shapes import Shape, shape_text

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from mla_specs import EDGES, WIDE
 
-from cutegen.build import KernelReport, build_kernels
 from cutegen.build.facts import find_nvdisasm
+from cutegen.build.kernels import KernelReport, build_kernels
 from cutegen.families.mla_decode import rules
 from cutegen.resolve import resolve_document
 from cutegen.spec import load_text

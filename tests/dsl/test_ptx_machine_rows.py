@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 from gemm_specs import resolve_text
 from row_specs import FORMS, HEAD, NORM
 
-from cutegen.build import build_kernels
 from cutegen.build.facts import find_nvdisasm
+from cutegen.build.kernels import build_kernels
 from cutegen.machine import Simulation, assert_equal_bits, assert_passes, load_resolution
 from cutegen.machine.host import missing_tool
 from cutegen.machine.package import promise

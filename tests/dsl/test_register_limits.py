@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 from gemm_specs import BLOCKS_OF_PAIRS, EDGES, PLAIN, TWICE, resolve_text
 
-from cutegen.build import KernelReport, build_kernels
 from cutegen.build.facts import find_nvdisasm
+from cutegen.build.kernels import KernelReport, build_kernels
 from cutegen.families.gemm import budget_rules
 from cutegen.families.gemm.features.block_scales import feature as block_scales
 from cutegen.families.gemm.features.gather import gather_warps

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from gemm_specs import PLAIN, resolve_text
 
-from cutegen.build import KernelReport, KernelStream, kernels
+from cutegen.build import kernels
+from cutegen.build.kernels import KernelReport, KernelStream
 from cutegen.build.pool import JobPool
 from cutegen.build.worker import Job, Outcome
 from cutegen.diagnostics import CutegenError
