@@ -337,7 +337,7 @@ def _compare(asm: Assembler, ins: Instruction) -> Closure:
 
     if ins.opcode[0] == "set":
         raise PtxError("set is not simulated")
-    return run
+    return run if q is not None or combine or floating else _emit(asm, ins, compare, (kind, kind), "pred")
 
 
 _BOOL: dict[str | None, Any] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}

@@ -106,7 +106,7 @@ LARGE = 1 << 18  # units of a memory of which readers have pages
 MIXED = -1
 
 
-class Stamps:
+class ChunkStamps:
     """A stamp for each unit of a memory, 0 for never. Chunks of `per` units have one while that of all units is the
     same, and MIXED otherwise."""
 
@@ -151,7 +151,7 @@ class Stamps:
         self._units.of(width)[runs] = stamp
 
 
-class PagedStamps:
+class PageStamps:
     """Those of a large memory, which is the scratch of a large grid, and of which one actor reads little: for the pages
     of that alone."""
 
@@ -194,8 +194,8 @@ class Shadow:
         self, units: int, name: Callable[[int], str], describe: Callable[[int, int], str], per: int = 1
     ) -> None:
         self.units, self.per, self.name, self.describe = units, per, name, describe
-        self.written = Stamps(units, per)
-        self.readers: dict[int, Stamps | PagedStamps] = {}  # per actor
+        self.written = ChunkStamps(units, per)
+        self.readers: dict[int, ChunkStamps | PageStamps] = {}  # per actor
         self.latest: Any = None  # per actor, the newest epoch in there
 
     def read(self, runs: Any, width: int, *agents: Agent) -> None:
@@ -206,7 +206,7 @@ class Shadow:
         for agent in agents:
             if agent.actor not in self.readers:
                 many = self.units > LARGE
-                self.readers[agent.actor] = PagedStamps(self.units) if many else Stamps(self.units, self.per)
+                self.readers[agent.actor] = PageStamps(self.units) if many else ChunkStamps(self.units, self.per)
             self.readers[agent.actor].note(runs, width, agent.epoch << EPOCH | agent.pc)
             if self.latest[agent.actor] < agent.epoch:
                 self.latest[agent.actor] = agent.epoch

@@ -83,22 +83,36 @@ class Warpgroup(Waitable):
         held = warp.inflight[slots]
         held[1] -= 1
         if held[1] == 0:
-            for slot, values in zip(slots, held[0].view(np.uint32)):
+            for slot, values in zip(slots, held[0].view(np.uint32).take(_element_of(len(slots)))):
                 warp.r[slot] = values
             del warp.inflight[slots]
 
 
 def _hold(warp: Any, slots: tuple[int, ...]) -> None:
-    """Takes accumulators out of the registers while a product works on them."""
+    """Takes accumulators out of the registers while a product works on them: [elements (16, n), products to come]."""
     if slots not in warp.inflight:
         if any(set(slots) & set(other) for other in warp.inflight):
             raise PtxError("a WGMMA in flight shares part of its accumulators with another")
-        held = np.concatenate([warp.r[s] for s in slots]).view(np.float32).reshape(len(slots), LANES)
-        warp.inflight[slots] = [held, 0]
+        values = np.concatenate([warp.r[s] for s in slots])
+        warp.inflight[slots] = [values.take(_register_of(len(slots))), 0]
         poison = np.full(LANES, 0x7FC0ACC0, np.uint32)
         for slot in slots:
             warp.r[slot] = poison
     warp.inflight[slots][1] += 1
+
+
+@functools.cache
+def _element_of(slots: int) -> Any:
+    """(slots, lanes): the element of a warp's (16, n) that each accumulator register holds."""
+    i, lane = np.arange(slots)[:, None], _LANE[None, :]
+    rows, columns = lane // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (lane % 4) + i % 2
+    return rows * 2 * slots + columns
+
+
+@functools.cache
+def _register_of(slots: int) -> Any:
+    """And the other way round."""
+    return np.argsort(_element_of(slots), axis=None).reshape(16, 2 * slots)
 
 
 class Shape:
@@ -124,10 +138,6 @@ class Shape:
         majors = bits[2:]
         self.a_mn_major = bool(majors[0]) if len(majors) == 2 else False
         self.b_mn_major = bool(majors[-1]) if majors else False
-        i, lane = np.arange(self.n // 2)[:, None], _LANE[None, :]
-        rows, columns = lane // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (lane % 4) + i % 2
-        self.held_from = rows * self.n + columns  # (slots, lanes): the element of a warp's 16 x n that each holds
-        self.tile_from = np.argsort(self.held_from, axis=None).reshape(16, self.n)  # and the other way round
 
     def multiply(self, group: Warpgroup, product: Product) -> None:
         cta = group.warps[0].cta
@@ -140,13 +150,13 @@ class Shape:
         if self.signs != (1, 1):
             a, b = a * self.signs[0], b * self.signs[1]
         old = np.zeros((4, 16, self.n), np.int32 if self.integer else np.float32)
-        held = [warp.inflight[product.parts[i][0]][0].view(old.dtype) for i, warp in enumerate(group.warps)]
+        held = [warp.inflight[product.parts[i][0]] for i, warp in enumerate(group.warps)]
         for place in range(4):
             if product.parts[place][2]:
-                old[place] = held[place].take(self.tile_from)
-        new = self._sum(a, b, old.reshape(64, self.n)).reshape(4, -1)
+                old[place] = held[place][0].view(old.dtype)
+        new = self._sum(a, b, old.reshape(64, self.n)).astype(old.dtype, copy=False).reshape(old.shape)
         for place in range(4):
-            held[place][...] = new[place].take(self.held_from)
+            held[place][0] = new[place]
 
     def _sum(self, a: Any, b: Any, old: Any) -> Any:
         """old + a @ b.T, as the instruction sums."""

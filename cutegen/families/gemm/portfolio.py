@@ -16,7 +16,7 @@ from cutegen.families.gemm.candidate import Candidate, Core, structure
 from cutegen.families.gemm.cores import ANY_SHAPE, WIDE_CLUSTERS, pool_cores
 from cutegen.families.gemm.cost_model import Shape, describe_work, instance_of
 from cutegen.families.gemm.derived import may_spill
-from cutegen.families.gemm.features.feature_list import FEATURES, as_multiplied, ctas_per_tile, list_forms
+from cutegen.families.gemm.features.feature_list import as_multiplied, ctas_per_tile, features_with, list_forms
 from cutegen.families.gemm.invariance import other_sum
 from cutegen.families.gemm.orientation import kernel_frame
 from cutegen.families.gemm.problem import GemmProblem
@@ -175,6 +175,9 @@ def _choose(
     return Chosen(tuple(picked), reason)
 
 
+_PROPOSING = features_with("propose_in_portfolio")
+
+
 def _takes(core: Core, fixed: Mapping[str, Any], shape: Shape, device: Device) -> bool:
     """Whether a core is one for a problem."""
     (m, n), (rows, columns) = core.tile[:2], core.cluster
@@ -251,7 +254,7 @@ class _Judge:
             if not _takes(core, self.fixed, shape, device):
                 continue
             yield core
-            for feature in FEATURES:
+            for feature in _PROPOSING:
                 yield from feature.propose_in_portfolio(judged, self.fixed, core, shape, device)
 
     def _instance(self, core: Core) -> Instance | None:

@@ -16,7 +16,7 @@ from cutegen.families.gemm.derived import (
     output_sources,
     output_tile,
 )
-from cutegen.families.gemm.features.feature_list import FEATURES
+from cutegen.families.gemm.features.feature_list import FEATURES, features_with
 from cutegen.families.gemm.lowering import lowering_of
 from cutegen.families.gemm.problem import GemmProblem, once_each
 from cutegen.families.generated_names import tensor_stem
@@ -43,6 +43,8 @@ SMEM_KNOBS = (
 )  # fmt: skip
 """What the size depends on, besides `stages`."""
 _smem_knobs = attrgetter(*SMEM_KNOBS)
+_SEAMS = ("list_barriers", "list_tables", "list_staging", "list_buffers")
+_BARRIERS, _TABLES, _STAGING, _BUFFERS = map(features_with, _SEAMS)
 
 
 @once_each
@@ -70,12 +72,12 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
         )
     ]
     fields += lowering_of(problem).list_fields(problem, c)
-    for feature in FEATURES:
+    for feature in _BARRIERS:
         fields += feature.list_barriers(c)
     if program.tiles:
         holds = f"full and empty mbarriers of {c.load_stages} stages"
         fields.append(SmemField("load_barriers", MBARRIER, 2 * c.load_stages, "2 * t.load_stages", holds))
-    for feature in FEATURES:
+    for feature in _TABLES:
         fields += feature.list_tables(problem)
     if c.dynamic:
         holds = f"full and empty mbarriers of {QUEUE_STAGES} stages, and one for tiles begun"
@@ -92,7 +94,7 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
         if o.kind in ("row_vector", "column_vector"):
             source, extent = (columns_source, columns) if o.kind == "row_vector" else (rows_source, rows)
             fields.append(of_groups(f"s{tensor_stem(o.name)}", F32, {source: extent}, f"f32 ({extent},)", ACCESS_BYTES))
-    for feature in FEATURES:
+    for feature in _STAGING:
         fields += feature.list_staging(problem, c, of_groups)
 
     def ring(name: str, dtype: DType, extents: tuple[int, int], stages: int, groups: int = 1) -> SmemField:
@@ -106,6 +108,6 @@ def _smem_fields(problem: GemmProblem, c: Candidate) -> list[SmemField]:
         *(ring(f"s{tensor_stem(o.name)}", o.dtype, (sub_m, sub_n), c.store_stages, groups) for o in program.outputs),
         *(ring(f"s{tensor_stem(o.name)}", o.dtype, (sub_m, sub_n), c.load_stages) for o in program.tiles),
     ]
-    for feature in FEATURES:
+    for feature in _BUFFERS:
         fields += feature.list_buffers(problem, c)
     return fields

@@ -32,6 +32,7 @@ __all__ = [
     "block_scale_rules",
     "ctas_per_tile",
     "describe_features",
+    "features_with",
     "gather_rules",
     "group_rules",
     "list_forms",
@@ -48,6 +49,14 @@ FEATURES: tuple[Feature, ...] = (
     PackedScalesFeature(),
     GroupsFeature(),
 )
+
+
+def features_with(seam: str) -> tuple[Feature, ...]:
+    """Those that say something at a method of Feature, for those that a search asks often."""
+    return tuple(f for f in FEATURES if getattr(type(f), seam) is not getattr(Feature, seam))
+
+
+_COUNTING = features_with("ctas_per_tile")
 
 
 def list_forms(problem: GemmProblem, shapes: Sequence[Shape]) -> list[Mapping[str, Any]]:
@@ -72,7 +81,7 @@ def adapt_baselines(plan: Any, baselines: Iterator[Any]) -> Iterator[Any]:
 
 def ctas_per_tile(c: Candidate | Core) -> int:
     """CTAs that compute one tile of the output."""
-    return prod(feature.ctas_per_tile(c) for feature in FEATURES)
+    return prod(feature.ctas_per_tile(c) for feature in _COUNTING)
 
 
 def describe_features(c: Candidate) -> str:
