@@ -282,15 +282,15 @@ MUTANTS = (
     in_kernel(
         "no fence behind decoded keys",
         f"{DECODE}/decode.py.jinja",
-        f"                    {FENCE}\n",
+        f"                        {FENCE}\n",
         "",
         DECODED,
     ),
     in_kernel(
         "the cache's bytes behind the last key are decoded",
-        f"{DECODE}/find.py.jinja",
-        "        if key < stop:\n",
-        "        if key < stop + 1:\n",
+        f"{DECODE}/fetch.py.jinja",
+        "page < args.page_count and entry >= 0 and key < stop\n",
+        "page < args.page_count and entry >= 0 and key < stop + 1\n",
         DECODED,
     ),
     in_kernel(
@@ -331,8 +331,8 @@ MUTANTS = (
     in_kernel(
         "the index behind a token's length counts",
         f"{DECODE}/find.py.jinja",
-        "        row = Int32(-1)\n        if key < stop:",
-        "        row = Int32(-1)\n        if key < stop + 1:",
+        "{% else %}\n        if key < stop:\n",
+        "{% else %}\n        if key < stop + 1:\n",
         SPARSE,
     ),
     in_kernel(

@@ -100,7 +100,7 @@ def _checks(plan: CodePlan, facts: Facts) -> Iterator[Check]:
         yield _present("atomics", facts.count(*ops.atomics), plan.atomics, meaning)
     if plan.row_prefetches:
         found = facts.count(ops.row_prefetch)
-        yield _present("row-prefetch", found, plan.row_prefetches, "L2 does not load the next row of a CTA")
+        yield _present("row-prefetch", found, plan.row_prefetches, "L2 does not load rows ahead of their use")
     for check, opcode, least in (
         ("wide-load", ops.wide_load, plan.wide_loads),
         ("wide-store", ops.wide_store, plan.wide_stores),

@@ -1,7 +1,8 @@
-"""Rows of a quantised cache, told by the address at which each begins: one lane finds it, and others load by it."""
+"""Rows of a quantised cache, told by the address at which each begins."""
 
+import cutlass
 import cutlass.cute as cute
-from cutlass import Int32, Int64, Uint32
+from cutlass import Int32, Int64, Uint8
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
@@ -10,14 +11,11 @@ NOWHERE = 1  # where a row begins that is none: rows of a cache begin at multipl
 
 
 @cute.jit
-def fetch(into: cute.Tensor, row_at: Int64, lane: Int32, column: Int64):
-    """Asks for a chunk, from byte `column` on, of the row that a lane of this warp has found; where it has found none,
-    `into` stays as it is. into: four i32."""
-    low = cute.arch.shuffle_sync(Int32(row_at), lane)
-    high = cute.arch.shuffle_sync(Int32(row_at >> 32), lane)
-    if low & NOWHERE == 0:
-        begin = Int64(high) << 32 | Int64(Uint32(low))
-        cute.autovec_copy(chunk(begin + column, cute.AddressSpace.gmem), into)
+def fetch(into: cute.Tensor, begin: Int64, offset: cutlass.Constexpr[int]):
+    """Asks for the chunk `offset` bytes behind `begin`; where that says NOWHERE, `into` stays as it is. into: four
+    i32."""
+    if Int32(begin) & NOWHERE == 0:
+        cute.autovec_copy(chunk(begin + offset, cute.AddressSpace.gmem), into)
 
 
 def chunk(at, space):
@@ -28,3 +26,14 @@ def chunk(at, space):
 def kept(value: Int32) -> Int32:
     """The same value, in a register: the compiler would compute it again at each use."""
     return Int32(llvm.inline_asm(T.i32(), [value.ir_value()], "mov.b32 $0, $1;", "=r,r", has_side_effects=True))
+
+
+def ask_for(at: Int64, size: Int32):
+    """Has L2 load `size` bytes at an address; both are multiples of CHUNK."""
+    operands = [at.ir_value(), size.ir_value()]
+    llvm.inline_asm(None, operands, "cp.async.bulk.prefetch.L2.global [$0], $1;", "l,r", has_side_effects=True)
+
+
+def ask_for_line(at: Int64):
+    """Has L2 load the line of an address."""
+    cute.arch.prefetch(cute.make_ptr(Uint8, at, cute.AddressSpace.gmem).llvm_ptr, cache_level="L2")

@@ -19,18 +19,18 @@ VALUE_TILES = LATENT_DIM // TILE_COLUMNS
 
 @dataclass(frozen=True, slots=True)
 class CacheText:
-    """How the decoder reads a quantised row. threads: of the decoder. chunks, rope_chunks: 16 bytes of a thread, of
-    half of a block's latent part and of its rotary part; rope_rows: rows of the latter that a warpgroup takes at once.
-    latent_byte, rope_byte: source, what is added to a byte of a part to have that of its row. rope_tile: of K, that
-    the rotary part is; None: a row has none."""
+    """How rows of a cache are read. threads: of the warpgroup that does. rope_chunks: 16 bytes of a thread, of a
+    block's rotary part. latent_byte, rope_byte: source, what is added to a byte of a part to have that of its row.
+    rope_tile: of K, that the rotary part is; None: a row has none. entries: of the table, for two rows of a block that
+    are 32 apart. ahead: blocks that the table is looked up ahead."""
 
     threads: int
-    chunks: int
     rope_chunks: int
-    rope_rows: int
     latent_byte: str
     rope_byte: str
     rope_tile: int | None
+    entries: int
+    ahead: int
     format: CacheFormat | None
 
     @property
@@ -88,6 +88,10 @@ class CacheText:
         assert self.format
         return math.gcd(CHUNK, self.plane_bytes or self.format.scale_offset)
 
+    def pitch(self, cache: str) -> str:
+        """Source: bytes from a row of a cache to the next one of its page."""
+        return "Int64(ROW_BYTES)" if self.plane_bytes else f"Int64(args.{cache}.stride[1])"
+
     @property
     def _scales_of_half(self) -> int:
         """Of one with all its values; the other may have fewer."""
@@ -124,17 +128,16 @@ def cache_text(problem: MlaProblem) -> CacheText | None:
     assert [(b, w) for b, w, _ in FREE_ORDER] == [(i >> 1, (i >> 1) ^ i % 2) for i in range(len(FREE_ORDER))]
     whole = {"latent": (0, 2 * problem.latent_dim), "rope": (2 * problem.latent_dim, 2 * problem.rope_dim)}
     parts = cache.parts if cache else whole
-    latent_at, latent = parts["latent"]
+    latent_at, _ = parts["latent"]
     rope_at, rope = parts.get("rope", (0, 0))
-    # A half of V is what a thread has chunks of, also where the rotary part is the last tile of one.
-    per_thread = KEY_BLOCK * latent * LATENT_DIM // problem.latent_dim // (CHUNK * WARPGROUP_THREADS)
+    one_page = not problem.sparse and problem.page_size % KEY_BLOCK == 0
     return CacheText(
         threads=WARPGROUP_THREADS,
-        chunks=per_thread // CONSUMERS,
         rope_chunks=KEY_BLOCK * rope // (CHUNK * WARPGROUP_THREADS),
-        rope_rows=CHUNK * WARPGROUP_THREADS // rope if rope else 0,
         latent_byte=f"{latent_at} + " if latent_at else "",
         rope_byte=f"{rope_at} + " if rope_at else "",
         rope_tile=problem.latent_dim // TILE_COLUMNS if rope else None,
+        entries=1 if one_page else 2,
+        ahead=3 if one_page else 2,
         format=cache,
     )

@@ -41,6 +41,7 @@ def plan_code(resolved: ResolvedMla, tiling: ResolvedMlaTiling) -> CodePlan:
         tma_stores=1,
         wide_stores=wide_stores,
         wide_loads=JOIN_LOADS,
+        row_prefetches=int(problem.cache is not None and numbers.prefetch > 0),
         pdl_wait=tiling.candidate.pdl_wait,
         pdl_trigger=tiling.candidate.pdl_trigger != "none",
         pdl_early=tiling.candidate.pdl_schedule_ahead,

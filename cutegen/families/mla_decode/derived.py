@@ -32,7 +32,8 @@ SETUP_WARP, FIND_WARP = Warps("warp 0", CONSUMER_WARPS[0].first), Warps("warp 4"
 LOAD_WARPS = (K_WARP, Q_WARP)
 DECODER_WARPS = Warps("decoder", K_WARP.first, WARPS_PER_WARPGROUP)  # that warpgroup, where the cache is quantised
 COPY_WARPS = Warps("copying warpgroup", K_WARP.first, WARPS_PER_WARPGROUP)  # where rows are named, but not decoded
-DECODER_REGISTERS = 88  # of its threads: 12 chunks of 16 bytes under way, scales of a row, one chunk being decoded
+DECODER_REGISTERS = 88  # of its threads: 12 chunks of 16 bytes under way, scales of two rows, one chunk being decoded
+EXTRA_DECODER_REGISTERS = 104  # where a row is one of either of two caches
 BLOCK_DECODER_REGISTERS = 96  # of each of two warpgroups that decode a block of each pair
 COPY_REGISTERS = 56  # of its threads: addresses of 4 rows, indices of this pair of blocks and of the next
 SINGLE_WARPS = {
@@ -112,7 +113,9 @@ def row_registers(problem: MlaProblem, c: Candidate) -> int:
     """What a thread of it needs."""
     if problem.cache is None:
         return COPY_REGISTERS
-    return BLOCK_DECODER_REGISTERS if loaders(problem, c) > 1 else DECODER_REGISTERS
+    if loaders(problem, c) > 1:
+        return BLOCK_DECODER_REGISTERS
+    return EXTRA_DECODER_REGISTERS if problem.extra else DECODER_REGISTERS
 
 
 @dataclass(frozen=True, slots=True)

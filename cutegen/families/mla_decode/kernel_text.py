@@ -73,6 +73,14 @@ class MlaKernelText:
         """Source: the same of the second cache."""
         return f"{row} >> EXTRA_SHIFT" if self.shifts(self.extra) else f"{row} // EXTRA_PAGE"
 
+    def slot_of(self, row: str) -> str:
+        """Source: the number of a row of the cache, which is not negative, in its page."""
+        return f"{row} & (PAGE - 1)" if self.shifts(self.page_size) else f"{row} % PAGE"
+
+    def extra_slot_of(self, row: str) -> str:
+        """Source: the same of the second cache."""
+        return f"{row} & (EXTRA_PAGE - 1)" if self.shifts(self.extra) else f"{row} % EXTRA_PAGE"
+
     def shifts(self, rows: int) -> bool:
         """Whether a number of so many rows is divided by in one instruction."""
         return rows.bit_count() == 1

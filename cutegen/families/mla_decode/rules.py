@@ -22,6 +22,7 @@ from cutegen.families.mla_decode.derived import (
     CONSUMERS,
     COPY_REGISTERS,
     DECODER_REGISTERS,
+    EXTRA_DECODER_REGISTERS,
     FEW_ROWS,
     count_threads,
     derive,
@@ -316,9 +317,10 @@ def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Object
 @BOOK.declare_fit(
     Rule(
         "decoder-registers",
-        f"a warpgroup that decodes a quantised cache has {DECODER_REGISTERS} registers a thread, each of the two of "
-        f"keys_on_m {BLOCK_DECODER_REGISTERS}, one that copies rows which indices name {COPY_REGISTERS}",
-        "A decoder holds the 16-byte chunks of a row that are under way, their scales and the values of one chunk; "
+        f"a warpgroup that decodes a quantised cache has {DECODER_REGISTERS} registers a thread, of two caches "
+        f"{EXTRA_DECODER_REGISTERS}, each of the two of keys_on_m {BLOCK_DECODER_REGISTERS}, one that copies rows "
+        f"which indices name {COPY_REGISTERS}",
+        "A decoder holds the 16-byte chunks of its rows that are under way, their scales and the values of one chunk; "
         "copies pass by the registers, but for addresses. With less, the compiler spills.",
         "warpgroups: {producer: {registers: 40}}",
     ),

@@ -201,7 +201,8 @@ def _row_loader(problem: MlaProblem, c: Candidate) -> Role:
     if problem.cache is None:
         does = "copies the rows of the cache that indices name to the tiles of K"
     does = f"each warpgroup, for its block of every pair: {does}" if loaders(problem, c) > 1 else does
-    does += "; asks L2 for those of the next pair of blocks" if c.prefetch else ""
+    ahead = "next pair of blocks" if problem.cache is None else "blocks behind"
+    does += f"; asks L2 for those of the {ahead}" if c.prefetch else ""
     does += f"; in between, {Q_WARP.name} loads Q by TMA, and the meet warp finds which CTAs share this CTA's requests"
     fills = [Event(PAIR, side == "empty", f"{slot} {side}") for slot in ("k0", "k1") for side in ("empty", "full")]
     q = (Event(REQUEST, True, "q empty"), Event(REQUEST, False, "q full"))
