@@ -83,12 +83,12 @@ HELD = {
     "files with the feature groups": 100,
     "files with the feature block_scales": 19,
     "files with the feature reductions": 80,
-    "files with the feature load_ahead": 49,
+    "files with the feature load_ahead": 52,
     "files with the feature last_tile": 9,
     "names of several modules": 69,
     "names of several classes": 45,
-    "lines of cutegen/": 74226,
-    "lines of templates/": 8401,
+    "lines of cutegen/": 74253,
+    "lines of templates/": 8438,
 }
 
 Counted = Collection[str] | int  # a figure, or what there are so many of

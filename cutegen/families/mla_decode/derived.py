@@ -34,7 +34,7 @@ DECODER_WARPS = Warps("decoder", K_WARP.first, WARPS_PER_WARPGROUP)  # that warp
 COPY_WARPS = Warps("copying warpgroup", K_WARP.first, WARPS_PER_WARPGROUP)  # where rows are named, but not decoded
 DECODER_REGISTERS = 88  # of its threads: 12 chunks of 16 bytes under way, scales of two rows, one chunk being decoded
 EXTRA_DECODER_REGISTERS = 104  # where a row is one of either of two caches
-BLOCK_DECODER_REGISTERS = 96  # of each of two warpgroups that decode a block of each pair
+BLOCK_DECODER_REGISTERS = 104  # of each of two warpgroups that decode a block of each pair
 COPY_REGISTERS = 56  # of its threads: addresses of 4 rows, indices of this pair of blocks and of the next
 SINGLE_WARPS = {
     "setup": SETUP_WARP, "find": FIND_WARP, "k": K_WARP, "q": Q_WARP, "meet": MEET_WARP, "idle": IDLE_WARP,
