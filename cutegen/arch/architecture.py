@@ -120,6 +120,10 @@ class Arch:
         """(dtype, elements of k that share one) of scales by which these dtypes are multiplied."""
         return [scale for (left, right, scale) in self.scaled_mmas if (left, right) == (a.name, b.name)]
 
+    def list_stored_scales(self) -> dict[str, int]:
+        """Of scales that an epilogue stores for the next product, the columns that share one, by dtype."""
+        return dict(scale for _, _, scale in self.scaled_mmas) if self.tensor_memory else {}
+
     def mma_k(self, dtype: DType) -> int:
         """Elements that one MMA contracts."""
         return dtype.fit(self.mma_k_bytes)

@@ -72,4 +72,4 @@ class Attempts:
 
 
 def attempts_on_gpu(path: Path, timeout: float, allowed: Tolerance | None) -> Attempts:
-    return Attempts(path, "cutegen.run.worker", (path, (), allowed), lambda case: [(case, 0)], timeout)
+    return Attempts(path, "cutegen.run.worker", (path, (), allowed, ()), lambda case: [(case, 0)], timeout)

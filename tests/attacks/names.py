@@ -28,7 +28,12 @@ from cutegen.resolve import resolve_document
 from cutegen.runtime.command import benchmark_kernel_argparse
 from cutegen.spec import load_text
 
-FORMS = tuple(dict.fromkeys((*gemm_specs.EDGES.values(), *gemm_specs.CONSTANTS.values(), *name_probes.GEMM)))
+# Of one architecture each: a package for several is made of packages for one.
+FORMS = tuple(
+    form
+    for form in dict.fromkeys((*gemm_specs.EDGES.values(), *gemm_specs.CONSTANTS.values(), *name_probes.GEMM))
+    if "arch: [" not in form
+)
 EXTENTS = {"m": 48, "n": 256, "k": 256, "l": 2, "g": 3, "t": 40, "batch": 2}
 # 0: a name of the spec, 1: its stem.
 MADE = ("m{1}", "m{1}_mn", "s{1}", "s{1}_layout", "tma_atom_{1}", "tRS_r{1}", "r{1}", "p_{0}", "{0}_0", "{0}_old",

@@ -110,7 +110,7 @@ def test_code_that_is_not_as_planned_is_marked_at_its_spec(
         found = {"spec": "plain", "shown": "plain", "arch": "sm_90a", "ok": False, "outcome": outcome}
         return [SimpleNamespace(tiling=f"t{i}", checks=checks, **found) for i, checks in enumerate(((check,), ()))]
 
-    monkeypatch.setattr("cutegen.build.build_kernels", fail)
+    monkeypatch.setattr("cutegen.build.kernels.build_kernels", fail)
     assert main(["build", *GITHUB, "plain.yaml"]) == 1
     assert annotations(capsys.readouterr().out) == [
         "::error file=plain.yaml::t0: the code is not what was planned%0Amma: planned 64x256x16, found none: no MMA",

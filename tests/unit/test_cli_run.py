@@ -179,7 +179,7 @@ def test_run_says_what_a_broken_contract_means(
         outcome=SimpleNamespace(seconds=1.0, cached=False, error="", unknown=False),
         to_json=dict,
     )
-    monkeypatch.setattr("cutegen.build.build_kernels", lambda *_, **__: [broken])
+    monkeypatch.setattr("cutegen.build.kernels.build_kernels", lambda *_, **__: [broken])
     monkeypatch.chdir(tmp_path)
     spec = tmp_path / "gemm.yaml"
     spec.write_text(SPEC.read_text() + "portfolio: 1\n")
@@ -198,7 +198,7 @@ def test_run_says_what_a_broken_contract_means(
 def test_run_refuses_two_specs_of_one_name_and_says_what_it_decides_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cutegen.build.build_kernels", lambda *_, **__: [])
+    monkeypatch.setattr("cutegen.build.kernels.build_kernels", lambda *_, **__: [])
     monkeypatch.setattr("cutegen.cli.run._build", lambda *_: False)
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):

@@ -154,8 +154,8 @@ def test_a_machine_without_the_tool_runs_nothing(
     [
         ([PACKAGE, "--sanitize", "memchek"], "'memchek' is not a tool of compute-sanitizer"),
         ([PACKAGE, "--sanitize", ","], "',' is not a tool of compute-sanitizer"),
-        ([PACKAGE, "--sanitize", "all", "--shape", "m=1,n=8,k=8"], "leave out --shape, --shrink and --on cpu"),
-        ([PACKAGE, "--sanitize", "all", "--on", "cpu"], "leave out --shape, --shrink and --on cpu"),
+        ([PACKAGE, "--sanitize", "all", "--shape", "m=1,n=8,k=8"], "leave out --shape, --suite, --shrink and --on cpu"),
+        ([PACKAGE, "--sanitize", "all", "--on", "cpu"], "leave out --shape, --suite, --shrink and --on cpu"),
         ([__file__, "--sanitize", "all"], "--sanitize is for specs and generated packages"),
     ],
 )

@@ -13,7 +13,6 @@ from cutegen.diagnostics import suggest
 from cutegen.epilogue import BlockOutput, EpilogueProgram, Operand, Output, Reduction, Report
 from cutegen.epilogue.tree import Pairing, Reduce, Span
 from cutegen.families.gemm import problem_rules as rules
-from cutegen.families.gemm.features.packed_scales.output_scales import list_scale_kinds
 from cutegen.families.gemm.problem import MatrixOperand, ProblemDim
 from cutegen.families.gemm.roles import Roles
 
@@ -222,7 +221,7 @@ class Placement:
 
     def output(self, name: str, roles: Roles) -> Output | BlockOutput | None:
         decl, blocks = self.tensors[name], self.has_blocks(name)
-        dtypes = ("f32", *list_scale_kinds(self.arch)) if blocks else rules.list_output_dtypes(self.arch)
+        dtypes = ("f32", *self.arch.list_stored_scales()) if blocks else rules.list_output_dtypes(self.arch)
         ok = self.check_dtype(name, "a value of blocks" if blocks else "an output", dtypes)
         if (placed := self.place(name, roles)) is None or not ok:
             return None

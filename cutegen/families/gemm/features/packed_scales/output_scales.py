@@ -25,16 +25,11 @@ SCALE_OUTPUT = declare(
 )  # fmt: skip
 
 
-def list_scale_kinds(arch: Arch) -> dict[str, int]:
-    """Columns of a block by the dtype of its scale."""
-    return dict(kind for _, _, kind in arch.scaled_mmas) if arch.tensor_memory else {}
-
-
 def check_scale_output(
     output: BlockOutput, decl: TensorDecl, program: EpilogueProgram, n: str, arch: Arch, report: Report
 ) -> None:
     """n: the name of the dim of columns."""
-    block, path = list_scale_kinds(arch)[output.dtype.name], ("tensors", output.name)
+    block, path = arch.list_stored_scales()[output.dtype.name], ("tensors", output.name)
     rows, columns, *batch = (decl.shape[axis] for axis in output.axes)
     wanted = (*(d.text for d in (*batch, rows)), f"{columns.base}/{columns.factor}")
     if program.block != block:
