@@ -182,6 +182,7 @@ def test_other_forms_are_right_in_two_orders(form: str) -> None:
     assert list(found(lambda s: load_resolution(resolution, s), shape, 2)) == [""] * 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("a", "b", "more"),
     [
@@ -223,6 +224,7 @@ def test_tiles_that_the_epilogue_reads() -> None:
         assert_passes(subject, {"l": 2, "m": 136, "n": 112, "k": 136}, tiling=tiling, mode="zeroed")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("halves", "b", "more"),
     [
