@@ -72,7 +72,7 @@ CASES: list[tuple[str, str, dict[str, Any], tuple[str, ...], dict[str, Any], Arc
      ("128 x (2 x 104 + 2 x 168) = 69632", "512 threads", "beside producers with 104", "at most 152"), DECODED_FEW,
      SM90),
     ("keys-ahead", QUANTISED, {"pdl_load_ahead": True}, ("decoded behind the wait", "drop load_ahead"), {}, SM90),
-    ("decoder-registers", QUANTISED, {"producer_registers": 80}, ("80 registers, it needs 88", "use at least 88"), {},
+    ("decoder-registers", QUANTISED, {"producer_registers": 80}, ("80 registers, it needs 104", "use at least 104"), {},
      SM90),
     ("invariant-cut", INVARIANT, {"unit": "any"}, ("at units of 2 key blocks", "use unit 2, or drop `inv"), {}, SM90),
     ("invariant-cut", INVARIANT, {"split_columns": True}, ("depend on the batch", "write false, or"), {}, SM90),

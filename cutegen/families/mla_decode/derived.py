@@ -33,7 +33,8 @@ LOAD_WARPS = (K_WARP, Q_WARP)
 DECODER_WARPS = Warps("decoder", K_WARP.first, WARPS_PER_WARPGROUP)  # that warpgroup, where the cache is quantised
 COPY_WARPS = Warps("copying warpgroup", K_WARP.first, WARPS_PER_WARPGROUP)  # where rows are named, but not decoded
 DECODER_REGISTERS = 88  # of its threads: 12 chunks of 16 bytes under way, scales of two rows, one chunk being decoded
-EXTRA_DECODER_REGISTERS = 104  # where a row is one of either of two caches
+EXTRA_DECODER_REGISTERS = 104  # where a row is one of either of two caches, or has more than FEW_SCALES in f32
+FEW_SCALES = 4  # with 8 of two rows in 88 registers, 56 bytes were spilled
 BLOCK_DECODER_REGISTERS = 104  # of each of two warpgroups that decode a block of each pair
 COPY_REGISTERS = 56  # of its threads: addresses of 4 rows, indices of this pair of blocks and of the next
 SINGLE_WARPS = {
@@ -115,7 +116,8 @@ def row_registers(problem: MlaProblem, c: Candidate) -> int:
         return COPY_REGISTERS
     if loaders(problem, c) > 1:
         return BLOCK_DECODER_REGISTERS
-    return EXTRA_DECODER_REGISTERS if problem.extra else DECODER_REGISTERS
+    many = problem.cache.scale_dtype == "f32" and problem.cache.scales > FEW_SCALES
+    return EXTRA_DECODER_REGISTERS if problem.extra or many else DECODER_REGISTERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from cutegen.families.mla_decode.derived import (
     DECODER_REGISTERS,
     EXTRA_DECODER_REGISTERS,
     FEW_ROWS,
+    FEW_SCALES,
     count_threads,
     derive,
     loaders,
@@ -317,8 +318,9 @@ def attention_registers(problem: MlaProblem, c: Candidate, arch: Arch) -> Object
 @BOOK.declare_fit(
     Rule(
         "decoder-registers",
-        f"a warpgroup that decodes a quantised cache has {DECODER_REGISTERS} registers a thread, of two caches "
-        f"{EXTRA_DECODER_REGISTERS}, each of the two of keys_on_m {BLOCK_DECODER_REGISTERS}, one that copies rows "
+        f"a warpgroup that decodes a quantised cache has {DECODER_REGISTERS} registers a thread, of two caches or of "
+        f"rows with more than {FEW_SCALES} scales in f32 {EXTRA_DECODER_REGISTERS}, each of the two of keys_on_m "
+        f"{BLOCK_DECODER_REGISTERS}, one that copies rows "
         f"which indices name {COPY_REGISTERS}",
         "A decoder holds the 16-byte chunks of its rows that are under way, their scales and the values of one chunk; "
         "copies pass by the registers, but for addresses. With less, the compiler spills.",
