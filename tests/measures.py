@@ -87,7 +87,7 @@ HELD = {
     "files with the feature last_tile": 9,
     "names of several modules": 69,
     "names of several classes": 45,
-    "lines of cutegen/": 74255,
+    "lines of cutegen/": 74256,
     "lines of templates/": 8438,
 }
 

@@ -27,13 +27,12 @@ CTAS, RECORDS = 4, 4096  # of the grid that are traced, and of each of their war
 # Where a CTA's dynamic shared memory begins: what is below is the system's, 1 KB since compute capability 8.0 (CUDA
 # C++ Programming Guide, "Shared Memory" of compute capability 8.x and 9.0).
 SHARED_BASE = 1024
-CTA_WINDOW = (
-    1 << 24
-)  # of shared memory in a cluster: the address of a peer's has its rank above (CUTLASS, sm100 peer bit)
+# Of shared memory in a cluster: the address of a peer's has its rank above (CUTLASS, sm100 peer bit).
+CTA_WINDOW = 1 << 24
 # What else is waited for, by the function that does.
 WAITED = {
     "cluster_wait": "CTAs of the cluster",
-    "griddepcontrol_wait": "the kernel before",
+    "griddepcontrol_wait": "the preceding kernel",
     "wait_group": "WGMMA",
     "cp_async_wait_group": "loads by cp.async",
     "cp_async_bulk_wait_group": "stores by TMA",
@@ -140,6 +139,16 @@ def read_stamps(found: Stamps) -> Iterator[WarpStamps]:
         yield WarpStamps(i // found.warps, i % found.warps, stamps[0], tuple(kept))
 
 
+def _pair_stamps(warp: WarpStamps) -> Iterator[tuple[int, int, int, int]]:
+    """(first cycle, last cycle, number of the place, barrier) of each wait that has ended."""
+    begun: dict[int, int] = {}
+    for cycle, number, begins, barrier in warp.stamps:
+        if begins:
+            begun[number] = cycle
+        elif number in begun:
+            yield begun.pop(number), cycle, number, barrier
+
+
 def is_full(found: Stamps) -> bool:
     """Whether a warp may have had more stamps than there is room for."""
     return any(len(w.stamps) == RECORDS - FIRST for w in read_stamps(found))
@@ -187,15 +196,11 @@ def make_rows(found: Stamps, model: KernelModel | None) -> tuple[WarpRow, ...]:
         own = [w for w in warps if w.cta == cta and w.stamps]
         start = min((w.stamps[0][0] for w in own), default=0)
         for w in own:
-            begun: dict[int, int] = {}
             waits = []
-            for cycle, number, begins, barrier in w.stamps:
-                if begins:
-                    begun[number] = cycle
-                elif number in begun:
-                    place = found.places[number]
-                    what = f"{name_wait(place, barrier, model).one} at {found.module}:{place.line}"
-                    waits.append(Wait(begun.pop(number) - start, cycle - start, what))
+            for begin, end, number, barrier in _pair_stamps(w):
+                place = found.places[number]
+                what = f"{name_wait(place, barrier, model).one} at {found.module}:{place.line}"
+                waits.append(Wait(begin - start, end - start, what))
             role = name_role(w.warp, found.places[w.stamps[-1][1]], model)
             rows.append(WarpRow((cta,), w.warp, role, w.stamps[-1][0] - start, tuple(waits)))
     return tuple(rows)
@@ -211,14 +216,10 @@ def sum_waits(found: Stamps, model: KernelModel | None) -> list[tuple[str, str, 
             continue
         role = name_role(w.warp, found.places[w.stamps[-1][1]], model)
         times[role] = times.get(role, 0) + w.stamps[-1][0] - w.stamps[0][0]
-        begun: dict[int, int] = {}
-        for cycle, number, begins, barrier in w.stamps:
-            if begins:
-                begun[number] = cycle
-            elif number in begun:
-                count = totals.setdefault((role, name_wait(found.places[number], barrier, model).what), [0, 0])
-                count[0] += 1
-                count[1] += cycle - begun.pop(number)
+        for begin, end, number, barrier in _pair_stamps(w):
+            count = totals.setdefault((role, name_wait(found.places[number], barrier, model).what), [0, 0])
+            count[0] += 1
+            count[1] += end - begin
     order = {role: i for i, role in enumerate(times)}
     rows = [(role, what, n, total, total / (times[role] or 1)) for (role, what), (n, total) in totals.items()]
     return sorted(rows, key=lambda row: (order[row[0]], -row[3]))

@@ -213,9 +213,10 @@ def test_other_plans_are_refused_and_plans_are_found_by_name() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
 def test_vllm_itself_has_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "adapters" / "vllm"))
-    from cutegen_vllm.linear import _import_used
+    from cutegen_vllm.linear import USED
+    from cutegen_vllm.vllm_names import import_names
 
-    base = _import_used()["Fp8BlockScaledMMLinearKernel"]
+    base = import_names(USED)["Fp8BlockScaledMMLinearKernel"]
     assert {"A", "B", "As", "Bs"} <= set(inspect.signature(base.apply_block_scaled_mm).parameters)
     assert {"is_supported", "can_implement"} <= set(dir(base))
 

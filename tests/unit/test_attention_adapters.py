@@ -348,9 +348,10 @@ def test_an_attention_backend_of_sglang(sglang: Any, monkeypatch: pytest.MonkeyP
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
 def test_vllm_itself_has_what_attention_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "adapters" / "vllm"))
-    from cutegen_vllm.attention import _import_used
+    from cutegen_vllm.attention import USED
+    from cutegen_vllm.vllm_names import import_names
 
-    base = _import_used()["MLACommonImpl"]
+    base = import_names(USED)["MLACommonImpl"]
     assert hasattr(base, "forward_mqa") or hasattr(base, "_forward_decode")
 
 

@@ -298,9 +298,10 @@ def test_experts_of_sglang(sglang: Any, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
 def test_vllm_itself_has_what_experts_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "adapters" / "vllm"))
-    from cutegen_vllm.experts import _import_used
+    from cutegen_vllm.experts import USED
+    from cutegen_vllm.vllm_names import import_names
 
-    base = _import_used()["FusedMoEExpertsModular"]
+    base = import_names(USED)["FusedMoEExpertsModular"]
     assert {"output", "hidden_states", "topk_ids", "expert_map", "a1q_scale"} <= set(
         inspect.signature(base.apply).parameters
     )

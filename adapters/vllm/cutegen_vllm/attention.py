@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import warnings
 from typing import Any, ClassVar
 
 from cutegen.compat.attention import AttentionPlan, LatentAttention
 from cutegen.compat.serving import find_plan
+from cutegen_vllm.vllm_names import import_names
 
 VARIABLE = "CUTEGEN_VLLM_MLA"  # MODULE:NAME of the plan
 COMMON = "vllm.model_executor.layers.attention.mla_attention"
@@ -27,7 +27,7 @@ def make_backend(plan: Any) -> type[Any]:
     """The class of a plan for vLLM's registry. ImportError: this vLLM has not what is used of it."""
     import torch
 
-    used = _import_used()
+    used = import_names(USED)
     attention = AttentionPlan(plan)
     major = int("".join(c for c in plan.arch if c.isdigit())) // 10
 
@@ -109,17 +109,6 @@ def make_backend(plan: Any) -> type[Any]:
     return CutegenMLABackend
 
 
-def _import_used() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for module, names in USED.items():
-        loaded = importlib.import_module(module)
-        for name in names:
-            if not hasattr(loaded, name):
-                raise ImportError(f"{module} has no {name}")
-            found[name] = getattr(loaded, name)
-    return found
-
-
 def register() -> None:
     """Makes the backend vLLM's CUSTOM one: `--attention-backend CUSTOM` chooses it. Without the variable, or where this
     vLLM has not what is used of it, nothing is registered; the second is a warning."""
@@ -129,7 +118,7 @@ def register() -> None:
         return
     try:
         CutegenMLABackend = make_backend(find_plan(named))
-        used = _import_used()
+        used = import_names(USED)
     except (ImportError, ValueError) as error:
         warnings.warn(f"cutegen-vllm registers no attention: {error}", RuntimeWarning, stacklevel=2)
         return

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from cutegen.compat.experts import ExpertLayer, ExpertPlans
 from cutegen.compat.serving import find_plan
 from cutegen_vllm.linear import scale_block
+from cutegen_vllm.vllm_names import import_names
 
 VARIABLE = "CUTEGEN_VLLM_FP8_MOE"  # MODULE:NAME,MODULE:NAME of the plans for gate and up, and for down
 ORACLE = "vllm.model_executor.layers.fused_moe.oracle.fp8"
@@ -50,7 +51,7 @@ def describe_layer(config: MoeConfig, weight_key: Any, activation_key: Any) -> E
 
 def make_experts(up: Any, down: Any) -> type[Any]:
     """The class of two plans for vLLM's oracle. ImportError: this vLLM has not what is used of it."""
-    used = _import_used()
+    used = import_names(USED)
     base, formats, platform = (
         used[name] for name in ("FusedMoEExpertsModular", "FusedMoEActivationFormat", "current_platform")
     )
@@ -88,7 +89,7 @@ def make_experts(up: Any, down: Any) -> type[Any]:
 
         @staticmethod
         def _supports_quant_scheme(weight_key: Any, activation_key: Any) -> bool:
-            return weight_key is not None and activation_key is not None  # the rest is told with its reason
+            return weight_key is not None and activation_key is not None  # `refuse` has a reason for the rest
 
         @staticmethod
         def _supports_activation(activation: Any) -> bool:
@@ -131,17 +132,6 @@ def make_experts(up: Any, down: Any) -> type[Any]:
             )
 
     return CutegenExperts
-
-
-def _import_used() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for module, names in USED.items():
-        loaded = importlib.import_module(module)
-        for name in names:
-            if not hasattr(loaded, name):
-                raise ImportError(f"{module} has no {name}")
-            found[name] = getattr(loaded, name)
-    return found
 
 
 def register() -> None:

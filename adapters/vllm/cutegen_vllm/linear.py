@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import warnings
 from typing import Any, Protocol
 
 from cutegen.compat.serving import BlockScaledLayer, PlanKernel, find_plan, refuse_layer
+from cutegen_vllm.vllm_names import import_names
 
 VARIABLE = "CUTEGEN_VLLM_FP8_BLOCK"  # MODULE:NAME of the plan
 LINEAR = "vllm.model_executor.kernels.linear"
@@ -50,7 +50,7 @@ def scale_block(key: Any) -> tuple[int, int]:
 def make_kernel(plan: Any) -> type[Any]:
     """The class of a plan for vLLM's list of kernels. ImportError: this vLLM has not what is used of it. ValueError:
     another plan has its name as a torch op."""
-    used = _import_used()
+    used = import_names(USED)
     base, quant, platform = used["Fp8BlockScaledMMLinearKernel"], used["QuantFP8"], used["current_platform"]
     capability = int("".join(c for c in plan.arch if c.isdigit()))
     kernel = PlanKernel(plan)
@@ -96,17 +96,6 @@ def make_kernel(plan: Any) -> type[Any]:
     return CutegenFp8BlockScaledMMKernel
 
 
-def _import_used() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for module, names in USED.items():
-        loaded = importlib.import_module(module)
-        for name in names:
-            if not hasattr(loaded, name):
-                raise ImportError(f"{module} has no {name}")
-            found[name] = getattr(loaded, name)
-    return found
-
-
 def register() -> None:
     """Puts the kernel first in vLLM's list of its kind, once. Without the variable, or where this vLLM has not what is
     used of it, nothing is registered; the second is a warning."""
@@ -115,7 +104,7 @@ def register() -> None:
         return
     try:
         made = make_kernel(find_plan(named))
-        used = _import_used()
+        used = import_names(USED)
     except (ImportError, ValueError) as error:
         warnings.warn(f"cutegen-vllm registers nothing: {error}", RuntimeWarning, stacklevel=2)
         return
